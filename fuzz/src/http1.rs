@@ -302,7 +302,8 @@ fn check_connection(site: &Arc<Site>, text: &[u8], piece_len: usize, max_write: 
         responses.push((request.method().clone(), response, is_last));
     }
 
-    let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
+    let peer =
+        Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false, is_loopback_listener: false };
     let mut connection = Http1Connection::new(Arc::clone(site), peer, Arc::new(AtomicBool::new(false)));
     let mut pipe = Pipe { max_write, ..Pipe::default() };
     let (mut sent, mut outcome) = (0, None);

@@ -84,7 +84,11 @@ impl Client {
             (name.as_bytes().to_vec(), text)
         };
         let site = address::make_site(&FILES.iter().map(content).collect(), SiteSettings::default());
-        let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
+        let peer = Peer {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            is_encrypted: false,
+            is_loopback_listener: false,
+        };
         let connection = Http2Connection::new(Arc::clone(&site), peer, Arc::new(AtomicBool::new(false)));
         Client {
             site,

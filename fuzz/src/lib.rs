@@ -21,6 +21,7 @@ mod http1;
 mod http2;
 mod index;
 mod inflate;
+mod page_markdown;
 mod peer;
 mod pipe;
 mod rfc7541;
@@ -63,6 +64,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("cursor", cursor::cursor),
     ("retry_after", headers::retry_after),
     ("search_extract", search_extract::search_extract),
+    ("page_markdown", page_markdown::page_markdown),
 ];
 
 /// Runs all checks from now on, including the slow ones.

@@ -25,7 +25,11 @@ pub fn forwarded(data: &[u8]) {
         (0..inner_proxies).fold(first.to_owned(), |all, n| format!("{all}, {next}10.0.0.{n}"))
     };
 
-    let proxy = Peer { address: SocketAddr::new("10.1.2.3".parse().expect("an address"), 1), is_encrypted: false };
+    let proxy = Peer {
+        address: SocketAddr::new("10.1.2.3".parse().expect("an address"), 1),
+        is_encrypted: false,
+        is_loopback_listener: false,
+    };
     let mut headers = HeaderMap::new();
     let mut add_field = |name: &'static str, client_value: &[u8], proxy_value: Option<String>| {
         // A proxy appends to the last field, or adds a separate field.
@@ -69,7 +73,7 @@ pub fn forwarded(data: &[u8]) {
     }
     // Fields from a peer that is no trusted proxy do not count.
     let untrusted: IpAddr = "198.51.100.1".parse().expect("an address");
-    let peer = Peer { address: SocketAddr::new(untrusted, 1), is_encrypted: false };
+    let peer = Peer { address: SocketAddr::new(untrusted, 1), is_encrypted: false, is_loopback_listener: false };
     let direct = ClientIdentity::identify(&proxies, Some(peer), &headers);
     assert_eq!(
         (direct.address, direct.is_known, direct.is_https, direct.is_via_proxy),

@@ -22,18 +22,25 @@ use docwharf_agent::sync::waiting::{WaitingReason, find_waiting_version};
 use docwharf_base::clock::unix_seconds;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::units::parse_time;
+use docwharf_serve::mcp::{McpOperation, McpOutcome};
 use docwharf_serve::search::{QUERY_DURATION_BOUNDS, QueryOutcome, QueryStatistics};
-use docwharf_serve::{STATUS_CLASSES, Site};
+use docwharf_serve::{AskOutcome, PlaygroundOutcome, STATUS_CLASSES, Site};
 
 use super::daemon_state::{DaemonState, PrecompressedState, SearchPhase};
 
 type NoMetricLabel = [(&'static str, String); 0];
 /// The labels of a metric that has one label.
 type MetricLabel = [(&'static str, String); 1];
+/// The labels of a metric that has two labels.
+type TwoMetricLabels = [(&'static str, String); 2];
 type SecondsGauge = Gauge<f64, AtomicU64>;
 
 /// The results of building a search index.
 const SEARCH_BUILD_RESULTS: [&str; 3] = ["built", "failed", "no_space"];
+
+fn mcp_labels(operation: McpOperation, outcome: McpOutcome) -> TwoMetricLabels {
+    [("operation", operation.name().to_owned()), ("outcome", outcome.name().to_owned())]
+}
 
 /// The durations of queries, which the site counts, as a histogram.
 #[derive(Debug, Clone, Default)]
@@ -91,10 +98,13 @@ pub struct DaemonMetrics {
     log_dropped: Counter,
     queries: Family<MetricLabel, Counter>,
     query_durations: QueryDurations,
+    mcp_requests: Family<TwoMetricLabels, Counter>,
     search_builds: Family<MetricLabel, Counter>,
     search_build_seconds: SecondsGauge,
     search_index_bytes: Gauge,
     search_ready: Gauge,
+    playground: Family<MetricLabel, Counter>,
+    questions: Family<MetricLabel, Counter>,
     recorded: Family<MetricLabel, Counter>,
     record_dropped: Counter,
     analytics_bytes: Gauge,
@@ -142,10 +152,13 @@ impl DaemonMetrics {
             log_dropped: Counter::default(),
             queries: Family::default(),
             query_durations: QueryDurations::default(),
+            mcp_requests: Family::default(),
             search_builds: Family::default(),
             search_build_seconds: SecondsGauge::default(),
             search_index_bytes: Gauge::default(),
             search_ready: Gauge::default(),
+            playground: Family::default(),
+            questions: Family::default(),
             recorded: Family::default(),
             record_dropped: Counter::default(),
             analytics_bytes: Gauge::default(),
@@ -217,7 +230,10 @@ impl DaemonMetrics {
         // "response"; it must not change.
         r.register_with_unit("answers_held", help, Unit::Bytes, metrics.response_bytes.clone());
         metrics.register_search(&mut registry);
+        metrics.register_mcp(&mut registry);
+        metrics.register_questions(&mut registry);
         metrics.register_recording(&mut registry);
+        metrics.register_playground(&mut registry);
         // Series that exist from the start can be summed and alerted on.
         for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
@@ -244,6 +260,34 @@ impl DaemonMetrics {
         }
         for result in SEARCH_BUILD_RESULTS {
             self.search_builds.get_or_create_owned(&[("result", result.to_owned())]);
+        }
+    }
+
+    /// Registers the metrics of the API playground.
+    fn register_playground(&self, registry: &mut Registry) {
+        let help = "Requests to the API playground, by outcome";
+        registry.register("playground_requests", help, self.playground.clone());
+        for outcome in PlaygroundOutcome::ALL {
+            self.playground.get_or_create_owned(&[("outcome", outcome.name().to_owned())]);
+        }
+    }
+
+    /// Registers the metrics of the MCP server.
+    fn register_mcp(&self, registry: &mut Registry) {
+        let help = "Requests of the Model Context Protocol, by operation and outcome";
+        registry.register("mcp_requests", help, self.mcp_requests.clone());
+        for operation in McpOperation::ALL {
+            for outcome in McpOutcome::ALL {
+                self.mcp_requests.get_or_create_owned(&mcp_labels(operation, outcome));
+            }
+        }
+    }
+
+    /// Registers the metrics of the questions that a model answers.
+    fn register_questions(&self, registry: &mut Registry) {
+        registry.register("ask_questions", "Questions of readers to the model, by outcome", self.questions.clone());
+        for outcome in AskOutcome::ALL {
+            self.questions.get_or_create_owned(&[("outcome", outcome.name().to_owned())]);
         }
     }
 
@@ -309,6 +353,22 @@ impl DaemonMetrics {
             counter.inc_by(searches.count(outcome).saturating_sub(counter.get()));
         }
         *self.query_durations.0.lock() = searches;
+        for outcome in PlaygroundOutcome::ALL {
+            let counter = self.playground.get_or_create_owned(&[("outcome", outcome.name().to_owned())]);
+            counter.inc_by(site.playground_count(outcome).saturating_sub(counter.get()));
+        }
+        let requests = site.mcp_statistics();
+        for operation in McpOperation::ALL {
+            for outcome in McpOutcome::ALL {
+                let counter = self.mcp_requests.get_or_create_owned(&mcp_labels(operation, outcome));
+                counter.inc_by(requests.count(operation, outcome).saturating_sub(counter.get()));
+            }
+        }
+        let questions = site.ask_statistics();
+        for outcome in AskOutcome::ALL {
+            let counter = self.questions.get_or_create_owned(&[("outcome", outcome.name().to_owned())]);
+            counter.inc_by(questions.count(outcome).saturating_sub(counter.get()));
+        }
         if let Some(tls) = &daemon_state.tls {
             self.certificate_end.set(seconds(tls.key_pair().not_after));
         }

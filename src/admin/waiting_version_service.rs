@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 
 use docwharf_serve::Site;
 use docwharf_serve::body::ResponseBody;
-use docwharf_serve::handler::handle;
+use docwharf_serve::handler::handle_deferred;
 use docwharf_serve::peer::Peer;
 use docwharf_serve::service::{RequestService, ServiceResponse, box_body};
 
@@ -21,11 +21,11 @@ pub struct WaitingVersionService(pub Arc<Site>);
 
 impl RequestService for WaitingVersionService {
     fn respond(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> ServiceResponse {
-        let response = match self.0.served_version() {
-            Some(_) => handle(&self.0, &request, Some(peer)),
-            None => respond_none_waiting(),
-        };
-        Box::pin(ready(box_body(response)))
+        if self.0.served_version().is_none() {
+            return Box::pin(ready(box_body(respond_none_waiting())));
+        }
+        let response = handle_deferred(&self.0, request, Some(peer));
+        Box::pin(async move { box_body(response.await) })
     }
 }
 

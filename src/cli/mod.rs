@@ -28,6 +28,7 @@ mod interruptible;
 mod make_coding;
 mod make_search_index;
 mod man;
+mod mcp;
 mod operator_commands;
 #[cfg(feature = "origin")]
 mod origin;
@@ -101,6 +102,8 @@ enum Command {
     Diff(diff::DiffCommand),
     /// Search a version, an archive or a folder; exit code 1 without results
     Search(search::SearchCommand),
+    /// Serve a version, an archive or a folder to a coding agent over standard input and output (MCP)
+    Mcp(mcp::McpCommand),
     /// Activate this version and hold it
     Activate(operator_commands::ActivateCommand),
     /// Activate the previous version and hold it
@@ -200,6 +203,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), CommandFailu
         Command::Stage(command) => command.run(&context),
         Command::Diff(command) => command.run(&context),
         Command::Search(command) => command.run(&context),
+        Command::Mcp(command) => command.run(&context),
         Command::Activate(command) => command.run(&context),
         Command::Rollback(command) => command.run(&context),
         Command::Hold(command) => command.run(&context),

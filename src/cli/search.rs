@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use crate::config::checked::Config;
 use crate::config::search::SearchConfig;
 use crate::daemon::{
-    IndexProgress, IndexReport, IndexSettings, IndexTask, TemporaryFolder, build_in_process, estimate_index_bytes,
-    find_space_problem,
+    BuildProduct, IndexProgress, IndexReport, IndexSettings, IndexTask, TemporaryFolder, build_in_process,
+    estimate_index_bytes, find_space_problem,
 };
 use docwharf_agent::store::derived::SEARCH;
 use docwharf_agent::store::space::SpaceLimits;
@@ -70,9 +70,9 @@ pub(super) struct SearchCommand {
     index_only: bool,
 }
 
-/// The version, archive or folder that is searched.
+/// A version, archive or folder that `search` and `mcp` read.
 #[derive(Debug)]
-enum SearchTarget {
+pub(super) enum SearchTarget {
     /// A version, and the limits of the store for an index that is kept in it. `None` if the configuration cannot be
     /// used: an index that is built without it must not stay.
     Stored(VersionStore, VersionId, Option<SpaceLimits>),
@@ -98,7 +98,7 @@ impl SearchCommand {
         if text.chars().count() > MAX_QUERY_CHARS {
             return Err(CommandFailure::Usage(format!("at most {MAX_QUERY_CHARS} characters can be searched for")));
         }
-        let (target, config) = self.find_target(context)?;
+        let (target, config) = find_target(context, self.target.as_deref())?;
         let addresses = config
             .as_ref()
             .map_or_else(AddressSettings::default, |config| config.sync_settings.gate.address_settings.clone());
@@ -110,29 +110,6 @@ impl SearchCommand {
         match prepared.build {
             Some(build) if self.index_only => print_report(context, prepared.index.version(), &build),
             _ => self.print_results(context, &prepared.index, &search, &text, &base_path),
-        }
-    }
-
-    /// Finds the version, archive or folder to search, and the configuration that applies to it.
-    fn find_target(&self, context: &CommandContext) -> Result<(SearchTarget, Option<Config>), CommandFailure> {
-        if let Some(path) =
-            self.target.as_ref().filter(|target| target.contains('/') || matches!(target.as_str(), "." | ".."))
-        {
-            return path_target(context, Path::new(path));
-        }
-        let store = VersionStore::at(&context.store()?);
-        let record = store.record()?;
-        match (find_version(&store, &record, self.target.as_deref().unwrap_or("active")), &self.target) {
-            (Ok(id), _) => {
-                let config = context.config().ok();
-                let space_limits = config.as_ref().map(|config| config.sync_settings.space_limits);
-                Ok((SearchTarget::Stored(store, id, space_limits), config))
-            }
-            // A folder or archive in the working directory.
-            (Err(CommandFailure::Store(StoreError::UnknownVersion(_))), Some(name)) if Path::new(name).exists() => {
-                path_target(context, Path::new(name))
-            }
-            (Err(failure), _) => Err(failure),
         }
     }
 
@@ -157,6 +134,31 @@ impl SearchCommand {
         let in_bold = wants_colour(io::stdout().is_terminal());
         context.print_result(&response_as_json(&response)?, &results_as_text(&response, in_bold))?;
         if response.results.is_empty() { Err(CommandFailure::CheckFailed) } else { Ok(()) }
+    }
+}
+
+/// Finds the version, archive or folder that the option `--in` names, and the configuration that applies to it. Without
+/// the option it is the active version.
+pub(super) fn find_target(
+    context: &CommandContext,
+    target: Option<&str>,
+) -> Result<(SearchTarget, Option<Config>), CommandFailure> {
+    if let Some(path) = target.filter(|target| target.contains('/') || matches!(*target, "." | "..")) {
+        return path_target(context, Path::new(path));
+    }
+    let store = VersionStore::at(&context.store()?);
+    let record = store.record()?;
+    match (find_version(&store, &record, target.unwrap_or("active")), target) {
+        (Ok(id), _) => {
+            let config = context.config().ok();
+            let space_limits = config.as_ref().map(|config| config.sync_settings.space_limits);
+            Ok((SearchTarget::Stored(store, id, space_limits), config))
+        }
+        // A folder or archive in the working directory.
+        (Err(CommandFailure::Store(StoreError::UnknownVersion(_))), Some(name)) if Path::new(name).exists() => {
+            path_target(context, Path::new(name))
+        }
+        (Err(failure), _) => Err(failure),
     }
 }
 
@@ -202,7 +204,7 @@ fn prepare(
 }
 
 /// Opens the stored index of a version; `None` if there is none that can be used.
-fn open_stored(store: &VersionStore, id: VersionId, settings: &IndexSettings) -> Option<SearchIndex> {
+pub(super) fn open_stored(store: &VersionStore, id: VersionId, settings: &IndexSettings) -> Option<SearchIndex> {
     let directory = store.open_search_index(id)?;
     SearchIndex::open(&directory, id).ok().filter(|index| index.settings() == settings.digest())
 }
@@ -264,7 +266,8 @@ fn build(
 ) -> io::Result<IndexReport> {
     let progress = &task_context.progress;
     progress.set_step("building the search index");
-    let task = IndexTask { version, image, settings, is_background: false, network };
+    let product = BuildProduct::SearchIndex;
+    let task = IndexTask { version, image, settings, product, is_background: false, network };
     build_in_process(task, directory, &mut |IndexProgress { done, pages }| {
         progress.set_percent((pages > 0).then(|| done as f64 * 100.0 / pages as f64));
         if *task_context.stop.borrow() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }

@@ -1,6 +1,6 @@
 //! `docwharf serve PATH`: serves one archive or folder without a store. From a named configuration it uses `[limits]`,
-//! `[access]`, `[search]`, the rules and all of `SiteSettings` except base path, slashes and security headers, which
-//! are options here.
+//! `[access]`, `[search]`, `[assistant]`, `[playground]`, the rules and all of `SiteSettings` except base path, slashes
+//! and security headers, which are options here.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -105,6 +105,8 @@ impl ServeCommand {
         if let Some(warning) = exposure_warning(&settings.access_control.rules, reachable) {
             context.print_note(&format!("docwharf: warning: {warning} in a configuration, and name it with --config"));
         }
+        let assistant = config.as_ref().map(|config| config.assistant.clone()).unwrap_or_default();
+        let playground = config.as_ref().and_then(|config| config.playground.to_site_settings());
         let rules = config.map(|config| config.rules).unwrap_or_default();
         let addresses = AddressSettings {
             base_path: settings.base_path.clone(),
@@ -114,6 +116,8 @@ impl ServeCommand {
         let site = Site::with_access_log(settings, log.clone());
         site.set_rules(rules);
         site.set_search_settings(Arc::new(search.to_site_settings()));
+        site.set_assistant_settings(Some(Arc::new(assistant)));
+        site.set_playground_settings(playground);
         let search_index = OnDemandIndex::new(&site, IndexSettings::new(addresses, search.exclude), network);
         let id = version.id;
         site.set_version(version);

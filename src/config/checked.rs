@@ -5,24 +5,29 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::features::{BundleSettings, BundleSource, FeatureSettings, ViewCountSettings};
+use crate::features::{
+    AssistantFeatureSettings, BundleSettings, BundleSource, FeatureSettings, PlaygroundFeatureSettings,
+    ViewCountSettings,
+};
 use docwharf_agent::publish::PublishSettings;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::schedule::Schedule;
 use docwharf_agent::sync::{BundleLocation, SyncSettings};
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::deployment::DeploymentSettings;
-use docwharf_serve::SiteSettings;
 use docwharf_serve::access_log::AccessLogSettings;
 use docwharf_serve::search::SearchSettings;
+use docwharf_serve::{AssistantSettings, SiteSettings};
 use docwharf_site::lookup::AddressSettings;
 use docwharf_site::rules::RuleSet;
 
 use super::access::check_log;
 use super::analytics::{AnalyticsConfig, check_analytics};
+use super::assistant::check_assistant;
 use super::checker::ValueChecker;
 use super::deployment::check_deployment;
 use super::listen::check_listen;
+use super::playground::{PlaygroundConfig, check_playground};
 use super::problem::ConfigProblem;
 use super::publish::check_publish;
 use super::rules::{check_rules, redirects_file};
@@ -66,6 +71,10 @@ pub struct Config {
     pub rules_file: Option<PathBuf>,
     /// The settings of the full-text search.
     pub search: SearchConfig,
+    /// The parts of the site for assistants, and the model that answers questions.
+    pub assistant: AssistantSettings,
+    /// The APIs to which pages may send requests.
+    pub playground: PlaygroundConfig,
     /// The settings of recording what readers do.
     pub analytics: AnalyticsConfig,
     /// The TLS addresses of the site, and its certificate.
@@ -107,6 +116,14 @@ impl Config {
             allow: self.deployment.allow.iter().map(ToString::to_string).collect(),
             base_path: self.settings.base_path.clone(),
             is_search_enabled: self.search.enabled,
+            assistant: AssistantFeatureSettings {
+                is_mcp_enabled: self.assistant.mcp,
+                model: self.assistant.ask.as_ref().map(|ask| ask.model.clone()),
+            },
+            playground: PlaygroundFeatureSettings {
+                is_enabled: self.playground.enabled,
+                origins: self.playground.origins().into_iter().map(|(origin, _)| origin).collect(),
+            },
             views: cfg!(feature = "analytics").then_some(ViewCountSettings {
                 is_analytics_enabled: self.analytics.enabled,
                 counts_pages: self.analytics.pages,
@@ -161,6 +178,8 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
     let address_settings =
         AddressSettings { base_path: settings.base_path.clone(), slashes: settings.slashes, rules: Arc::clone(&rules) };
     let sync_settings = check_sync_settings(&mut checker, &base_of, &mut warnings, address_settings, &outbound);
+    let assistant = check_assistant(&mut checker, &base_of, &mut warnings, &sync_settings.network);
+    let playground = check_playground(&mut checker, &mut warnings, &assistant.hosts, &sync_settings.network);
     let analytics = check_analytics(&mut checker, &base_of, &sync_settings.network);
     let schedule = checker.parsed("sync.schedule", Schedule::parse);
     if let (Some(_), Some(written)) = (&schedule, raw.get("sync.interval")) {
@@ -197,6 +216,8 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
         rules,
         rules_file,
         search,
+        assistant,
+        playground,
         analytics,
         tls,
         log,

@@ -131,6 +131,8 @@ mod tests {
         let probe = |url: &str| format!("{local_api}[sync]\nprobe = [\"http://localhost/x\", \"{url}\"]\n");
         let bundle = |url: &str| format!("[staticExport]\nbundleUrl = \"{url}\"\n");
         let deliver = |base: &str| format!("[analytics.deliver]\nbaseUrl = \"{base}\"\nkeyFile = \"key\"\n");
+        let ask = |base: &str| format!("[assistant]\nbaseUrl = \"{base}\"\nmodel = \"m\"\n");
+        let target = |origin: &str| format!("[[playground.allow]]\norigin = \"{origin}\"\n");
         let address = "and 192.0.2.8:443 is neither loopback nor in deployment.allow; add it there";
         let port = "and 192.0.2.7:80 is neither loopback nor in deployment.allow; add it there";
         let name = "so host names are looked up in /etc/hosts only, and docwharf.invalid is not there; add it";
@@ -143,6 +145,12 @@ mod tests {
             (deliver("https://192.0.2.8/v1"), "analytics.deliver.baseUrl", address),
             (deliver("http://192.0.2.7/v1"), "analytics.deliver.baseUrl", port),
             (deliver("https://docwharf.invalid/v1"), "analytics.deliver.baseUrl", name),
+            (ask("https://192.0.2.8/v1"), "assistant.baseUrl", address),
+            (ask("http://192.0.2.7/v1"), "assistant.baseUrl", port),
+            (ask("https://docwharf.invalid/v1"), "assistant.baseUrl", name),
+            (target("https://192.0.2.8"), "playground.allow.origin", address),
+            (target("http://192.0.2.7"), "playground.allow.origin", port),
+            (target("https://docwharf.invalid"), "playground.allow.origin", name),
             (probe("https://192.0.2.8/sitemap.xml"), "sync.probe", address),
             (probe("https://docwharf.invalid/sitemap.xml"), "sync.probe", name),
             (
@@ -163,11 +171,16 @@ mod tests {
             "[staticExport]\nbundleUrl = \"https://192.0.2.7/b.zip\"\n\
              [api]\nbaseUrl = \"http://localhost:9/v1\"\ndomain = \"docs.example.com\"\n\
              [sync]\nprobe = [\"https://192.0.2.7/sitemap.xml\", \"http://[::1]:9/x\"]\n\
+             [assistant]\nbaseUrl = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\n\
+             [[playground.allow]]\norigin = \"https://192.0.2.7\"\n\
              [analytics.deliver]\nbaseUrl = \"http://127.0.0.1:9/v1\"\nkeyFile = \"key\"\n",
         )
         .unwrap();
         assert_eq!(config.sync_settings.probes.len(), 2);
-        assert_eq!(config.sync_settings.network.outbound, config.deployment.outbound_policy());
+        let policy = config.deployment.outbound_policy();
+        assert_eq!(config.sync_settings.network.outbound, policy);
+        assert_eq!(config.assistant.ask.map(|ask| ask.network.outbound), Some(policy.clone()));
+        assert_eq!(config.playground.settings.network.outbound, policy);
         // A path is no connection, and other deployments may connect anywhere.
         assert!(checked_air_gapped("[staticExport]\nbundleUrl = \"/media/b.zip\"\n").is_ok());
         let mut raw = WrittenConfig::default();

@@ -134,6 +134,9 @@ impl ConfigInputs {
         let mut config = check(raw, &self.folder())?;
         // The variables of HTTP proxies are part of the environment.
         config.sync_settings.network.ignore_proxies = self.ignores_environment;
+        if let Some(ask) = &mut config.assistant.ask {
+            ask.network.ignore_proxies = self.ignores_environment;
+        }
         Ok(config)
     }
 }

@@ -16,7 +16,7 @@ const EXAMPLE_HEAD: &str = "\
 ";
 
 /// The lists of tables at the end of `[server]`.
-const EXAMPLE_LISTS: &str = r#"
+const EXAMPLE_RULES: &str = r#"
 # Your own redirects apply before those of server.redirectsFile and of the site. Addresses are those of the site, below
 # basePath. :name is a segment, :name* any number of segments, a * at the end of a segment its rest. A redirect applies
 # if the site has no file at the address; with force, also if it has one. permanent: 308 instead of 307. Or a status:
@@ -30,6 +30,19 @@ const EXAMPLE_LISTS: &str = r#"
 # source = "/assets/*"
 # values = { Access-Control-Allow-Origin = "*", X-Robots-Tag = ["noindex", "nosnippet"] }
 # remove = ["Link"]
+"#;
+
+/// The list of tables at the end of `[playground]`.
+const EXAMPLE_TARGETS: &str = r#"
+# One table for each API: its origin, which is scheme, host and port. methods: without it, GET only. paths: without it,
+# all; a * stands for any text. addresses: an API whose name leads to an address that is not public (loopback, private
+# networks and the like) gets no request, unless the address is in one of these. These tables must be after all keys of
+# [playground].
+# [[playground.allow]]
+# origin = "https://api.example.com"
+# methods = ["GET", "POST"]
+# paths = ["/v1/*"]
+# addresses = ["10.0.0.0/8"]
 "#;
 
 /// The longest line of the example configuration.
@@ -52,9 +65,11 @@ fn write_section(out: &mut String, section: &Section) {
         let value = if key.default.is_empty() { key.example } else { key.default };
         let _ = writeln!(out, "#{} = {value}", key.parts().1);
     }
-    if section.name == "server" {
-        out.push_str(EXAMPLE_LISTS.trim_start());
-    }
+    out.push_str(match section.name {
+        "server" => EXAMPLE_RULES.trim_start(),
+        "playground" => EXAMPLE_TARGETS.trim_start(),
+        _ => "",
+    });
 }
 
 /// Writes a text as comment lines.
@@ -140,9 +155,14 @@ mod tests {
             let table: Vec<String> = section.keys.iter().map(handbook_row).collect();
             assert_eq!(written, table);
         }
-        // The lists of tables share one row.
-        let rows = HANDBOOK.lines().filter(|line| line.starts_with("| `"));
-        assert_eq!(rows.count(), keys().count() + 1);
+        let is_list = |line: &&str| line.starts_with("| `[[");
+        let (lists, others): (Vec<&str>, Vec<&str>) =
+            HANDBOOK.lines().filter(|line| line.starts_with("| `")).partition(is_list);
+        assert_eq!(others.len(), keys().count());
+        for list in AGENT_KEYS.lists {
+            let name = format!("`[[{}]]`", list.name);
+            assert_eq!(lists.iter().filter(|line| line.contains(&name)).count(), 1, "{name}");
+        }
     }
 
     #[test]

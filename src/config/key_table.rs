@@ -168,9 +168,9 @@ impl ValueType {
     }
 }
 
-/// Formats the bounds of a size in KiB: `1KiB to 64KiB`.
+/// Formats the bounds of a size: `1KiB to 64KiB`.
 pub(super) fn size_range(min: u64, max: u64) -> String {
-    format!("{}KiB to {}KiB", min >> 10, max >> 10)
+    format!("{} to {}", exact_size(min), exact_size(max))
 }
 
 /// Formats a size in the largest unit that divides it: `1MiB`.

@@ -2,7 +2,9 @@
 //! docs/configuration.md all read them from this table.
 
 mod analytics;
+mod assistant;
 mod deployment;
+mod playground;
 mod rules;
 mod search;
 mod serving;
@@ -11,7 +13,10 @@ mod versions;
 
 use super::key_table::{ConfigKey, KeyTable};
 use analytics::{ANALYTICS, ANALYTICS_DELIVERY};
+use assistant::ASSISTANT;
 pub(super) use deployment::DEPLOYMENT;
+pub(super) use playground::PLAYGROUND_METHODS;
+use playground::{PLAYGROUND, PLAYGROUND_ALLOW};
 use rules::{HEADERS, REDIRECTS};
 use search::SEARCH;
 use serving::{ACCESS, ADMIN, SERVER, TLS};
@@ -31,6 +36,8 @@ pub static AGENT_KEYS: KeyTable = KeyTable {
         TLS,
         ACCESS,
         SEARCH,
+        ASSISTANT,
+        PLAYGROUND,
         ANALYTICS,
         ANALYTICS_DELIVERY,
         ADMIN,
@@ -39,7 +46,7 @@ pub static AGENT_KEYS: KeyTable = KeyTable {
         PUBLISH,
         LIMITS,
     ],
-    lists: &[REDIRECTS, HEADERS],
+    lists: &[REDIRECTS, HEADERS, PLAYGROUND_ALLOW],
 };
 
 /// Lists the keys.

@@ -4,6 +4,7 @@
 pub mod access;
 pub mod analytics;
 pub mod analytics_delivery;
+pub mod assistant;
 pub mod checked;
 mod checker;
 pub mod default_file;
@@ -16,6 +17,7 @@ pub mod keys;
 mod listen;
 #[cfg(feature = "origin")]
 pub mod origin;
+pub mod playground;
 pub mod problem;
 mod publish;
 mod rules;

@@ -111,6 +111,8 @@ mod tests {
         assert_eq!(schema["properties"]["sync"]["additionalProperties"], false);
         let list = &schema["properties"]["server"]["properties"]["headers"];
         assert_eq!((&list["type"], &list["items"]["additionalProperties"]), (&json!("array"), &json!(false)));
+        let methods = &schema["properties"]["playground"]["properties"]["allow"]["items"]["properties"]["methods"];
+        assert_eq!(methods["anyOf"][1]["items"]["enum"][0], "GET");
         assert_eq!((&schema["type"], &schema["additionalProperties"]), (&json!("object"), &json!(false)));
     }
 

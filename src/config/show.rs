@@ -267,7 +267,10 @@ mod tests {
             assert_eq!(json["values"][key], json!({ "value": value, "origin": set_by }), "{key}");
         }
         let headers = json!([{ "values": { "source": "/*", "remove": ["Link"] }, "origin": "c.toml:3" }]);
-        assert_eq!(lists_as_json(&raw), json!({ "server.redirects": [], "server.headers": headers }));
+        assert_eq!(
+            lists_as_json(&raw),
+            json!({ "server.redirects": [], "server.headers": headers, "playground.allow": [] })
+        );
     }
 
     #[test]

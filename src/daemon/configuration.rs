@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::config::analytics_delivery::DeliverySettings;
+use crate::config::assistant;
 use crate::config::checked::Config;
 use crate::config::inputs::ConfigInputs;
 use crate::config::problem::ConfigProblem;
@@ -137,7 +138,9 @@ impl LiveConfiguration {
         }
         let analytics = &self.config.analytics;
         let keys = analytics.key_file.as_ref().and_then(AnalyticsKeyFile::mode_warning);
-        for warning in keys.into_iter().chain(analytics.deliver.as_ref().and_then(DeliverySettings::mode_warning)) {
+        let delivery_key = analytics.deliver.as_ref().and_then(DeliverySettings::mode_warning);
+        let endpoint_key = assistant::key_mode_warning(&self.config.assistant);
+        for warning in keys.into_iter().chain(delivery_key).chain(endpoint_key) {
             tracing::warn!("{}", OneLine(&warning));
         }
     }
@@ -162,6 +165,10 @@ pub(super) struct ConfigChange {
     pub(super) check_timing: bool,
     /// Whether `[search]` has changed.
     pub(super) search: bool,
+    /// Whether `[assistant]` has changed, or the network of the endpoint.
+    pub(super) assistant: bool,
+    /// Whether `[playground]` has changed, or `assistant.hosts`, or the network of the targets.
+    pub(super) playground: bool,
     /// Whether `[analytics]` has changed, or the project that it takes from `[api]`. The content of
     /// `analytics.keyFile` is not part of it, because the keys are read for each request.
     pub(super) analytics: bool,
@@ -214,6 +221,8 @@ impl ConfigChange {
             check_timing: (config.sync_settings.interval, &config.schedule)
                 != (old.sync_settings.interval, &old.schedule),
             search: config.search != old.search,
+            assistant: config.assistant != old.assistant,
+            playground: config.playground != old.playground,
             analytics: config.analytics != old.analytics,
             restart_keys,
         };
@@ -296,6 +305,7 @@ fn watched_files(config_inputs: &ConfigInputs, config: &Config) -> Vec<(WatchedK
     let analytics_keys = config.analytics.key_file.as_ref().map(|file| file.path().to_owned());
     let delivery_key = config.analytics.deliver.as_ref().map(|settings| settings.key_file.clone());
     files.extend(analytics_keys.into_iter().chain(delivery_key).map(|path| (WatchedKind::Settings, path)));
+    // Not `assistant.keyFile`: it is read for each question, and a changed one would interrupt a sync.
     files.extend(config.inbox.clone().map(|path| (WatchedKind::Inbox, path)));
     files
 }

@@ -1,5 +1,5 @@
 //! The index process: this program, started once more, which reads a sealed image, builds the search index of the
-//! version in a folder and ends.
+//! version in a folder and ends. Another start of it makes the Markdown of the pages.
 //!
 //! It is a process for the reasons that the [encoder process](super::encoder_process) has: its memory is returned when
 //! it ends, the kernel ends it first when memory runs out, and whatever a page does to it, the site is served. It gets
@@ -34,6 +34,7 @@ use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 use docwharf_base::processors;
 use docwharf_search::index::{BuildProgress, BuildReport, BuildSettings, build};
+use docwharf_search::site_markdown::{MarkdownReport, build_site_markdown};
 use docwharf_site::index::ImageIndex;
 use docwharf_site::lookup::{AddressSettings, Slashes};
 use docwharf_site::mapping::{self, SealedFile};
@@ -73,6 +74,16 @@ const PROGRESS_WORD: &str = "progress ";
 /// The beginning of the line with the report.
 const REPORT_WORD: &str = "report ";
 
+/// The product of a build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BuildProduct {
+    /// The search index.
+    SearchIndex,
+    /// The file with the Markdown of all pages. The report has the numbers of pages and bytes.
+    SiteMarkdown,
+}
+
 /// The result of building an index.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -103,6 +114,8 @@ pub struct IndexTask<'a> {
     pub image: File,
     /// The settings.
     pub settings: &'a IndexSettings,
+    /// The product.
+    pub product: BuildProduct,
     /// Whether the process has the lowest priority.
     pub is_background: bool,
     /// The network of the process.
@@ -260,6 +273,7 @@ fn parse_progress(text: &str) -> Option<IndexProgress> {
 #[derive(Debug, Serialize, Deserialize)]
 struct IndexInputs {
     version: VersionId,
+    product: BuildProduct,
     base_path: String,
     /// `None` if it depends on the version.
     redirects_slashes: Option<bool>,
@@ -286,6 +300,7 @@ impl IndexInputs {
         let IndexSettings { addresses, exclude, digest } = task.settings;
         IndexInputs {
             version: task.version.id,
+            product: task.product,
             base_path: addresses.base_path.clone(),
             redirects_slashes: addresses.slashes.map(|slashes| slashes == Slashes::Redirect),
             rules: addresses.rules.list().iter().map(RuleInput::new).collect(),
@@ -386,15 +401,16 @@ pub fn run_index_builder(parent: u32) -> io::Result<()> {
         ..defaults
     };
     let target = Directory::open(Path::new(TARGET_FOLDER))?;
-    let report = build_with_progress(&version, &settings, &target, &mut socket)?;
+    let report = build_with_progress(&version, &settings, inputs.product, &target, &mut socket)?;
     let report = IndexReport { build: report, peak_memory: peak_memory() };
     writeln!(socket, "{REPORT_WORD}{}", serde_json::to_string(&report)?)
 }
 
-/// Builds the index, and writes the progress to `socket` meanwhile.
+/// Builds the index or another product, and writes the progress to `socket` meanwhile.
 fn build_with_progress(
     version: &SealedVersion,
     settings: &BuildSettings,
+    product: BuildProduct,
     target: &Directory,
     socket: &mut UnixStream,
 ) -> io::Result<BuildReport> {
@@ -408,9 +424,16 @@ fn build_with_progress(
                 let _ = writeln!(socket, "{PROGRESS_WORD}{} {}", progress.done(), progress.pages());
             }
         });
-        let report = build(version, settings, target, progress);
+        let report = match product {
+            BuildProduct::SearchIndex => build(version, settings, target, progress)
+                .map_err(|error| io::Error::other(ErrorChain(&error).to_string())),
+            BuildProduct::SiteMarkdown => build_site_markdown(version, settings, target, progress).map(|report| {
+                let MarkdownReport { pages, bytes, seconds, .. } = report;
+                BuildReport { pages, bytes, seconds, ..BuildReport::default() }
+            }),
+        };
         drop(done);
-        report.map_err(|error| io::Error::other(ErrorChain(&error).to_string()))
+        report
     })
 }
 

@@ -313,9 +313,18 @@ impl MainLoop {
             if change.search || change.analytics {
                 self.served.set_search_settings(config.site_search_settings());
             }
+            if change.assistant {
+                self.served.set_assistant_settings(config.assistant.clone());
+            }
+            if change.playground {
+                self.served.set_playground_settings(config.playground.to_site_settings());
+            }
             // The rules decide which pages the index has, too.
             let addresses = config.sync_settings.gate.address_settings.clone();
             search_settings.send_replace(SearchConfigInForce::new(config.search.clone(), addresses));
+        }
+        if change.assistant {
+            self.waiting_site.set_assistant_settings(config.assistant.without_ask());
         }
         #[cfg(feature = "analytics")]
         if let Some(recording) = &self.recording {

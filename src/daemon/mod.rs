@@ -22,6 +22,7 @@ mod index_process;
 mod index_settings;
 mod listeners;
 mod main_loop;
+mod markdown_file;
 mod notify;
 #[cfg(feature = "origin")]
 mod origin;
@@ -53,7 +54,9 @@ pub use derived_space::find_space_problem;
 pub use encoder_process::{ENCODER_COMMAND, EncoderTask, run_encoder};
 pub use error::DaemonError;
 pub use index_limits::estimate_index_bytes;
-pub use index_process::{INDEX_COMMAND, IndexProgress, IndexReport, IndexTask, build_in_process, run_index_builder};
+pub use index_process::{
+    BuildProduct, INDEX_COMMAND, IndexProgress, IndexReport, IndexTask, build_in_process, run_index_builder,
+};
 pub use index_settings::IndexSettings;
 pub use listeners::{bind, listeners, load_tls, open_log};
 #[cfg(feature = "origin")]

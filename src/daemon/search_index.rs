@@ -38,8 +38,9 @@ use super::build_failures::{BuildFailures, is_no_space};
 use super::build_turn::{BuildTurn, TurnGuard};
 use super::derived_space::{find_space_problem, space_limits};
 use super::index_limits::estimate_index_bytes;
-use super::index_process::{IndexProgress, IndexReport, IndexTask, build_in_process};
+use super::index_process::{BuildProduct, IndexProgress, IndexReport, IndexTask, build_in_process};
 use super::index_settings::{IndexKey, SearchConfigInForce};
+use super::markdown_file::MarkdownTask;
 use super::own_programs::own_program_network;
 use super::task::lower_priority_to_background;
 
@@ -142,6 +143,8 @@ impl SearchParts {
     fn turn_off(&self, id: VersionId) {
         self.site.set_search_building(false);
         self.site.set_search_index(None);
+        self.site.set_site_markdown(None);
+        self.site.set_site_markdown_expected(false);
         self.turn.finish_index(id);
         self.daemon_state.update(|snapshot| snapshot.search = None);
     }
@@ -254,6 +257,28 @@ impl IndexJob {
         self.show_phase(SearchPhase::Building);
         // Before the stored index is read: meanwhile, readers are asked to come again.
         self.parts.site.set_search_building(true);
+        // Until it is made, the site must not make it itself.
+        self.parts.site.set_site_markdown_expected(self.markdown_task().is_needed());
+        match self.run_for_index() {
+            IndexJobResult::Done => self.keep_markdown(),
+            other => {
+                self.parts.site.set_site_markdown_expected(false);
+                other
+            }
+        }
+    }
+
+    fn markdown_task(&self) -> MarkdownTask<'_> {
+        MarkdownTask {
+            site: &self.parts.site,
+            writer: &self.parts.writer,
+            version: &self.version,
+            settings: &self.in_force.index,
+            network: own_program_network(&self.parts.daemon_state),
+        }
+    }
+
+    fn run_for_index(&self) -> IndexJobResult {
         let opened = match self.open_stored() {
             Ok(index) => index.map(|index| self.serve(index)),
             Err(result) => Some(result),
@@ -278,6 +303,33 @@ impl IndexJob {
             Ok(index) => self.serve(index),
             Err(result) => result,
         }
+    }
+
+    /// Opens or makes the Markdown of the pages. Without it they are converted on request, so a failure is only logged.
+    fn keep_markdown(&self) -> IndexJobResult {
+        let task = self.markdown_task();
+        if !task.is_needed() {
+            self.parts.site.set_site_markdown(None);
+            return IndexJobResult::Done;
+        }
+        if task.serve_stored() {
+            return IndexJobResult::Done;
+        }
+        let Some(turn) = self.wait_for_turn() else { return IndexJobResult::Cancelled };
+        let built =
+            self.check_space_before().map_err(|result| io::Error::other(format!("{result:?}"))).and_then(|()| {
+                task.build(&mut |_| if self.is_cancelled() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) })
+            });
+        drop(turn);
+        if self.is_cancelled() {
+            return IndexJobResult::Cancelled;
+        }
+        if let Err(error) = built {
+            self.parts.site.set_site_markdown_expected(false);
+            let id = self.key.id.short();
+            tracing::warn!("cannot make the Markdown of version {id}: {error}; its pages are converted on request");
+        }
+        IndexJobResult::Done
     }
 
     fn wait_for_turn(&self) -> Option<TurnGuard> {
@@ -417,7 +469,8 @@ impl IndexJob {
     fn run_process(&self, image: File, directory: &Directory) -> io::Result<IndexReport> {
         let (version, settings) = (&*self.version, &self.in_force.index);
         let network = own_program_network(&self.parts.daemon_state);
-        let task = IndexTask { version, image, settings, is_background: true, network };
+        let product = BuildProduct::SearchIndex;
+        let task = IndexTask { version, image, settings, product, is_background: true, network };
         let mut last_space_check = Instant::now();
         build_in_process(task, directory, &mut |_: IndexProgress| {
             if self.is_cancelled() {

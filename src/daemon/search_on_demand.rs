@@ -21,7 +21,7 @@ use docwharf_base::model::version::VersionId;
 use docwharf_search::index::SearchIndex;
 use docwharf_serve::Site;
 
-use super::index_process::{IndexProgress, IndexTask, build_in_process};
+use super::index_process::{BuildProduct, IndexProgress, IndexTask, build_in_process};
 use super::index_settings::IndexSettings;
 use super::temporary_folder::TemporaryFolder;
 
@@ -283,7 +283,8 @@ impl OnDemandBuilder {
         let started = Instant::now();
         let folder = TemporaryFolder::create(self.folder.as_deref())?;
         let (settings, network) = (&self.settings, self.network);
-        let task = IndexTask { version: &version, image, settings, is_background: true, network };
+        let product = BuildProduct::SearchIndex;
+        let task = IndexTask { version: &version, image, settings, product, is_background: true, network };
         let report = build_in_process(task, folder.directory(), &mut |_: IndexProgress| {
             if self.is_needed(id) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
         })?;

@@ -16,9 +16,9 @@ use docwharf_agent::sync::activation::candidates;
 use docwharf_agent::sync::{SyncError, SyncSettings, open};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
-use docwharf_serve::Site;
 use docwharf_serve::access::AccessControl;
 use docwharf_serve::search::SearchSettings;
+use docwharf_serve::{AssistantSettings, PlaygroundSettings, Site};
 use docwharf_site::rules::RuleSet;
 use docwharf_site::seal::SealOptions;
 use docwharf_site::sealed_version::SealedVersion;
@@ -216,6 +216,16 @@ impl ServedVersion {
     /// Replaces the settings of the search, from the next request on.
     pub(super) fn set_search_settings(&self, settings: SearchSettings) {
         self.site.set_search_settings(Arc::new(settings));
+    }
+
+    /// Replaces what the site offers to assistants, from the next request on.
+    pub(super) fn set_assistant_settings(&self, settings: AssistantSettings) {
+        self.site.set_assistant_settings(Some(Arc::new(settings)));
+    }
+
+    /// Replaces the APIs to which pages may send requests, from the next request on; `None` turns the playground off.
+    pub(super) fn set_playground_settings(&self, settings: Option<Arc<PlaygroundSettings>>) {
+        self.site.set_playground_settings(settings);
     }
 
     /// Replaces the settings of publishing.

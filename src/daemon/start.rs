@@ -176,6 +176,8 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     let is_served = !listeners.is_empty();
     if is_served {
         site.set_search_settings(Arc::new(config.site_search_settings()));
+        site.set_assistant_settings(Some(Arc::new(config.assistant.clone())));
+        site.set_playground_settings(config.playground.to_site_settings());
     }
     #[cfg(feature = "analytics")]
     let recorder = reader_recording::attach_recorder(&site, &config.analytics);
@@ -222,6 +224,8 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     let (asset_grace, access_control) = (Duration::ZERO, admit_all(&config.settings.access_control));
     let waiting_site = Site::new(SiteSettings { asset_grace, access_control, ..config.settings.clone() });
     waiting_site.set_rules(Arc::clone(&config.rules));
+    // Nothing leaves this host on behalf of a version that is not approved yet.
+    waiting_site.set_assistant_settings(Some(Arc::new(config.assistant.without_ask())));
     #[cfg(feature = "analytics")]
     let analytics = Arc::new(AnalyticsApi::new(reader_recording::api_settings(&config.analytics)));
     #[cfg(feature = "analytics")]

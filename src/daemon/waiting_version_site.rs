@@ -7,8 +7,8 @@ use tokio::task::spawn_blocking;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::waiting::find_waiting_version;
 use docwharf_agent::sync::{SyncSettings, open};
-use docwharf_serve::Site;
 use docwharf_serve::access::{AccessControl, AccessRules};
+use docwharf_serve::{AssistantSettings, Site};
 use docwharf_site::rules::RuleSet;
 
 /// The site that serves the version that waits to become active.
@@ -48,6 +48,11 @@ impl WaitingVersionSite {
     /// Replaces the operator's rules.
     pub(super) fn set_rules(&self, rules: Arc<RuleSet>) {
         self.site.set_rules(rules);
+    }
+
+    /// Replaces what the site offers to assistants, from the next request on.
+    pub(super) fn set_assistant_settings(&self, settings: AssistantSettings) {
+        self.site.set_assistant_settings(Some(Arc::new(settings)));
     }
 
     /// Replaces the trusted proxies, from the next request on. Every client is admitted, whatever `access` says.

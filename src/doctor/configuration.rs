@@ -2,9 +2,11 @@
 
 use crate::config::access::exposure_warning;
 use crate::config::analytics_delivery::DeliverySettings;
+use crate::config::assistant;
 use crate::config::checked::{Config, SET_SOURCE_ADVICE, nothing_to_serve_message};
 use crate::config::inputs::ConfigInputs;
 use docwharf_agent::sync::BundleLocation;
+use docwharf_agent::sync::api_key::read_key_file;
 use docwharf_base::error_chain::ErrorChain;
 
 use super::check::DoctorCheck;
@@ -69,6 +71,7 @@ pub fn unintended_settings(config: &Config) -> Vec<String> {
         warnings.extend(file.mode_warning());
     }
     warnings.extend(config.analytics.deliver.as_ref().and_then(DeliverySettings::mode_warning));
+    warnings.extend(unintended_assistant_settings(config));
     if config.tls.as_ref().is_some_and(|tls| tls.listen.is_empty()) {
         warnings.push(
             "tls.listen is not set: nothing is served encrypted, unless systemd passes a socket named https".to_owned(),
@@ -86,6 +89,31 @@ pub fn unintended_settings(config: &Config) -> Vec<String> {
     }
     if !config.receives_versions() {
         warnings.push(format!("there is no source: {SET_SOURCE_ADVICE}"));
+    }
+    warnings
+}
+
+/// Returns what `[assistant]` and `[playground]` allow but probably do not intend.
+fn unintended_assistant_settings(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let ask = config.assistant.ask.as_ref();
+    if let Some(path) = ask.and_then(|ask| ask.key_file.as_deref()) {
+        let name = format!("{} (assistant.keyFile)", path.display());
+        warnings.extend(read_key_file(path, &name).err());
+        warnings.extend(assistant::key_mode_warning(&config.assistant));
+    }
+    if ask.is_some() && !config.search.enabled {
+        let reason = "search.enabled is false, and the model gets what the search finds";
+        warnings.push(format!("assistant.baseUrl: questions are not answered: {reason}"));
+    }
+    let features = [("questions of readers", ask.is_some()), ("requests to the playground", config.playground.enabled)];
+    let features: Vec<&str> = features.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect();
+    if config.assistant.hosts.is_empty() && !features.is_empty() {
+        warnings.push(format!(
+            "assistant.hosts is empty: {} are answered only if a page was reached by an IP address or loopback: list \
+             the hosts of the site",
+            features.join(" and ")
+        ));
     }
     warnings
 }

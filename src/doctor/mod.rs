@@ -14,6 +14,7 @@ mod host_limits;
 mod key;
 mod network;
 mod permissions;
+mod playground;
 mod ports;
 mod proxy;
 mod proxy_rules;
@@ -25,6 +26,7 @@ use tokio::runtime::Handle;
 use crate::config::checked::Config;
 use crate::config::inputs::ConfigInputs;
 use docwharf_agent::sync::BundleLocation;
+use docwharf_agent::sync::api_key::read_key_file;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::secret::SecretRedactor;
 
@@ -85,6 +87,11 @@ fn redactor(config: Option<&Config>) -> SecretRedactor {
             redactor.hide(&key);
         }
         redactor.hide_url(&api.base);
+    }
+    if let Some(path) = config.assistant.ask.as_ref().and_then(|ask| ask.key_file.as_deref())
+        && let Ok(key) = read_key_file(path, "assistant.keyFile")
+    {
+        redactor.hide(&key);
     }
     if let Some(BundleLocation::Link(url)) = &config.sync_settings.bundle {
         redactor.hide_url(url);

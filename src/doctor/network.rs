@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use http::header::DATE;
 use http::{HeaderMap, Method};
+use hyper_util::client::proxy::matcher::Matcher;
 
 use crate::config::checked::Config;
 use docwharf_agent::api::{ApiClient, ApiProbeResponse};
@@ -18,7 +19,7 @@ use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::secret::SafeUrl;
 
 use super::check::DoctorCheck;
-use super::proxy_rules;
+use super::{playground, proxy_rules};
 
 const PROBE_CHECK_NAME: &str = "probe";
 /// The advice for a name that the system cannot look up.
@@ -34,13 +35,34 @@ pub(super) enum TargetPurpose {
     Link,
     /// The origin to which analytics are delivered.
     Delivery,
+    /// The endpoint of the model that answers questions.
+    Model,
+    /// An API to which pages may send requests.
+    Playground,
 }
 
-/// An address to which a sync or a delivery would send requests.
+/// An address to which a sync, a delivery or a request of a reader would lead.
 #[derive(Debug, Clone)]
 pub(super) struct NetworkTarget {
     pub(super) purpose: TargetPurpose,
     pub(super) url: SafeUrl,
+}
+
+impl NetworkTarget {
+    /// Returns whether requests to this address may go through a proxy. The playground uses none, because a proxy would
+    /// choose the address; nor does a model on this machine, because a proxy would look for it on its own.
+    fn uses_proxies(&self) -> bool {
+        match self.purpose {
+            TargetPurpose::Api | TargetPurpose::Probe | TargetPurpose::Link | TargetPurpose::Delivery => true,
+            TargetPurpose::Model => !self.url.is_loopback(),
+            TargetPurpose::Playground => false,
+        }
+    }
+
+    /// Returns the proxy through which requests to this address go, without user name and password.
+    pub(super) fn proxy(&self, matcher: Option<&Matcher>) -> Option<String> {
+        matcher.filter(|_| self.uses_proxies()).and_then(|matcher| proxy_rules::proxy_for(matcher, &self.url))
+    }
 }
 
 /// A `Date` header field of a server, and the local time when it arrived.
@@ -78,6 +100,14 @@ pub(super) fn targets(config: &Config) -> Vec<NetworkTarget> {
     if let Some(delivery) = &config.analytics.deliver {
         targets.push(NetworkTarget { purpose: TargetPurpose::Delivery, url: delivery.base.clone() });
     }
+    if let Some(ask) = &config.assistant.ask {
+        targets.push(NetworkTarget { purpose: TargetPurpose::Model, url: ask.base_url.clone() });
+    }
+    if config.playground.enabled {
+        let origins = config.playground.origins().into_iter();
+        let urls = origins.filter_map(|(origin, _)| SafeUrl::parse(&origin).ok());
+        targets.extend(urls.map(|url| NetworkTarget { purpose: TargetPurpose::Playground, url }));
+    }
     targets
 }
 
@@ -89,17 +119,25 @@ pub(super) async fn check_network(config: &Config) -> NetworkResults {
         return results;
     }
     let unresolved = results.check_names(config, &targets).await;
-    let http = match build_client(&config.sync_settings.network) {
-        Ok(http) => http,
+    let clients = build_client(&config.sync_settings.network)
+        .and_then(|http| Ok((http, build_client(&config.playground.settings.network)?)));
+    let (http, http_without_proxies) = match clients {
+        Ok(clients) => clients,
         Err(error) => {
             results.checks.push(DoctorCheck::error("tls", ErrorChain(&error).to_string(), "correct api.caFile"));
             return results;
         }
     };
     for target in targets.iter().filter(|target| !unresolved.contains(&target.url.host())) {
+        let http = if target.uses_proxies() { &http } else { &http_without_proxies };
+        let refused = match target.purpose {
+            TargetPurpose::Playground => playground::check_addresses(&config.playground, &target.url).await,
+            _ => None,
+        };
         match (target.purpose, &config.sync_settings.api) {
-            (TargetPurpose::Api, Some(api)) => results.check_api(config, api, &http).await,
-            _ => results.check_target(config, target, &http).await,
+            _ if refused.is_some() => results.checks.extend(refused),
+            (TargetPurpose::Api, Some(api)) => results.check_api(config, api, http).await,
+            _ => results.check_target(config, target, http).await,
         }
     }
     if !results.trusted.is_empty() {
@@ -117,12 +155,13 @@ impl NetworkResults {
         let network = &config.sync_settings.network;
         let matcher = proxy_rules::matcher(&network.outbound);
         let (mut resolved, mut unresolved): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-        for NetworkTarget { url, .. } in targets {
+        for target in targets {
+            let NetworkTarget { url, .. } = target;
             let host = url.host();
             if resolved.iter().any(|line| line.starts_with(&format!("{host} "))) || unresolved.contains(&host) {
                 continue;
             }
-            if matcher.as_ref().is_some_and(|matcher| proxy_rules::proxy_for(matcher, url).is_some()) {
+            if target.proxy(matcher.as_ref()).is_some() {
                 resolved.push(format!("{host} is looked up by the proxy"));
                 continue;
             }
@@ -167,10 +206,12 @@ impl NetworkResults {
     }
 
     async fn check_target(&mut self, config: &Config, target: &NetworkTarget, http: &HttpClient) {
-        // A link may work once only, and an origin asks for its key. Their servers respond without them.
+        // A link may work once only, and an origin or a model asks for its key. Their servers respond without them.
         let (name, not_tried) = match target.purpose {
             TargetPurpose::Link => ("link", Some("the link itself")),
             TargetPurpose::Delivery => ("delivery", Some("the key")),
+            TargetPurpose::Model => ("assistant", Some("the model")),
+            TargetPurpose::Playground => (playground::CHECK_NAME, Some("the API itself")),
             TargetPurpose::Api | TargetPurpose::Probe => (PROBE_CHECK_NAME, None),
         };
         let root = not_tried.and_then(|_| target.url.join("/").ok());

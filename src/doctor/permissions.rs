@@ -95,6 +95,8 @@ fn paths(
     paths.extend(config.analytics.bots.file.iter().map(|path| (path.clone(), PathUse::Read)));
     let analytics_keys = config.analytics.key_file.as_ref().map(AnalyticsKeyFile::path);
     paths.extend(analytics_keys.filter(|path| path.exists()).map(|path| (path.to_owned(), PathUse::Read)));
+    let endpoint_key = config.assistant.ask.as_ref().and_then(|ask| ask.key_file.as_ref());
+    paths.extend(endpoint_key.filter(|path| path.exists()).map(|path| (path.clone(), PathUse::Read)));
     if let Some(file) = config.log.as_ref().and_then(|log| log.file.as_ref()) {
         let folder = file.parent().map(Path::to_owned);
         paths.extend(if file.exists() {

@@ -6,7 +6,7 @@ use crate::config::checked::Config;
 
 use super::check::DoctorCheck;
 use super::network;
-use super::proxy_rules::{matcher, proxy_for};
+use super::proxy_rules::matcher;
 
 const CHECK_NAME: &str = "proxy";
 /// The variables that name proxies, in the order in which they are shown.
@@ -38,7 +38,7 @@ pub(super) fn check(config: &Config) -> DoctorCheck {
     let mut routes: Vec<String> = Vec::new();
     for target in network::targets(config) {
         let host = target.url.host();
-        let route = match matcher.as_ref().and_then(|matcher| proxy_for(matcher, &target.url)) {
+        let route = match target.proxy(matcher.as_ref()) {
             Some(proxy) => format!("{host} through {proxy}"),
             None => format!("{host} directly"),
         };

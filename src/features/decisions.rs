@@ -3,15 +3,18 @@
 use docwharf_base::model::deployment::DeploymentType;
 
 use super::{
-    Availability, BundleSettings, BundleSource, DaemonFeatureState, FeatureId, FeatureSettings, HostState,
-    SearchIndexState,
+    AssistantFeatureSettings, Availability, BundleSettings, BundleSource, DaemonFeatureState, FeatureId,
+    FeatureSettings, HostState, PlaygroundFeatureSettings, SearchIndexState,
 };
 
-/// The reason why search and web analytics are unavailable if no site is served.
+/// The reason why what readers use is unavailable if no site is served.
 const SERVES_NO_SITE: &str = "the daemon serves no site (run --no-serve)";
 
 /// The reason for a daemon that has nothing to search and no pages to count.
 const NO_VERSION: &str = "no version is active yet";
+
+/// The maximum number of origins of the playground that a report names.
+const MAX_NAMED_ORIGINS: usize = 3;
 
 /// The limitation of what only a daemon provides, while none runs or the one that runs does not answer.
 const NO_DAEMON: &str = "docwharf run provides it, and no daemon answers on this store at the moment";
@@ -49,9 +52,9 @@ impl FeatureDecision {
 pub(super) fn decide(id: FeatureId, settings: &FeatureSettings, host: &HostState) -> FeatureDecision {
     match id {
         FeatureId::Search => decide_search(settings, host),
-        FeatureId::Assistant => FeatureDecision::unavailable("this docwharf does not have an assistant yet"),
+        FeatureId::Assistant => decide_assistant(settings, host),
         FeatureId::WebAnalytics => decide_web_analytics(settings, host),
-        FeatureId::Playground => FeatureDecision::unavailable("this docwharf does not have an API playground yet"),
+        FeatureId::Playground => decide_playground(settings, host),
         FeatureId::StaticExport => decide_static_export(settings, host),
     }
 }
@@ -63,24 +66,91 @@ fn decide_search(settings: &FeatureSettings, host: &HostState) -> FeatureDecisio
     let why = match &host.daemon {
         Some(daemon) if !daemon.serves_site => return FeatureDecision::unavailable(SERVES_NO_SITE),
         Some(_) if !host.has_version => return FeatureDecision::unavailable(NO_VERSION),
-        Some(daemon) => match &daemon.search_index {
-            Some(SearchIndexState::Failed { reason, has_older: false }) => {
-                return FeatureDecision::unavailable(format!("the index cannot be built: {reason}"));
-            }
-            Some(SearchIndexState::Failed { reason, has_older: true }) => {
+        Some(daemon) => match (&daemon.search_index, describe_missing_index(daemon)) {
+            (_, Some(obstacle)) => return FeatureDecision::unavailable(obstacle),
+            (Some(SearchIndexState::Failed { reason, .. }), None) => {
                 Some(format!("an older index answers, because the new one cannot be built: {reason}"))
             }
-            Some(SearchIndexState::Building { has_older: false }) | None => {
-                return FeatureDecision::unavailable("the index is being built");
-            }
-            Some(SearchIndexState::Building { has_older: true }) => {
+            (Some(SearchIndexState::Building { .. }), None) => {
                 Some("an older index answers while the new one is being built".to_owned())
             }
-            Some(SearchIndexState::Ready) => None,
+            (Some(SearchIndexState::Ready) | None, None) => None,
         },
         None => Some(NO_DAEMON.to_owned()),
     };
     FeatureDecision::available(format!("the search of docwharf at {}_docwharf/search", settings.base_path), why)
+}
+
+/// Decides by the parts that the configuration turns on: the MCP server, and the model that answers questions. A model
+/// without the search answers none, because it gets the passages that the search finds.
+fn decide_assistant(settings: &FeatureSettings, host: &HostState) -> FeatureDecision {
+    let AssistantFeatureSettings { is_mcp_enabled, model } = &settings.assistant;
+    let asked_model = model.as_ref().filter(|_| settings.is_search_enabled);
+    let without_model = match model {
+        Some(_) => "questions are not answered: search.enabled is false",
+        None => "questions are not answered without assistant.baseUrl and assistant.model",
+    };
+    if !is_mcp_enabled && asked_model.is_none() {
+        let key = if model.is_some() { "search.enabled" } else { "assistant.mcp" };
+        return FeatureDecision::configurable(vec![key], Some(format!("assistant.mcp is false; {without_model}")));
+    }
+    let mut limitations = Vec::new();
+    match &host.daemon {
+        Some(daemon) if !daemon.serves_site => return FeatureDecision::unavailable(SERVES_NO_SITE),
+        Some(_) if !host.has_version => return FeatureDecision::unavailable(NO_VERSION),
+        Some(daemon) => {
+            let obstacle = asked_model.and_then(|_| describe_missing_index(daemon));
+            match obstacle {
+                Some(obstacle) if !is_mcp_enabled => return FeatureDecision::unavailable(obstacle),
+                obstacle => limitations
+                    .extend(obstacle.map(|obstacle| format!("questions are not answered at the moment: {obstacle}"))),
+            }
+        }
+        None => limitations.push(NO_DAEMON.to_owned()),
+    }
+    limitations.extend(asked_model.is_none().then(|| without_model.to_owned()));
+    let base_path = &settings.base_path;
+    let mcp = is_mcp_enabled.then(|| format!("the MCP server of docwharf at {base_path}_docwharf/mcp"));
+    let ask = asked_model.map(|model| format!("the model {model}, asked at {base_path}_docwharf/ask"));
+    let by = mcp.into_iter().chain(ask).collect::<Vec<_>>().join(", ");
+    FeatureDecision::available(by, (!limitations.is_empty()).then(|| limitations.join("; ")))
+}
+
+/// Returns the reason why no index, and no older one, answers queries; `None` if one does.
+fn describe_missing_index(daemon: &DaemonFeatureState) -> Option<String> {
+    match &daemon.search_index {
+        Some(SearchIndexState::Failed { reason, has_older: false }) => {
+            Some(format!("the index cannot be built: {reason}"))
+        }
+        Some(SearchIndexState::Building { has_older: false }) | None => Some("the index is being built".to_owned()),
+        Some(_) => None,
+    }
+}
+
+fn decide_playground(settings: &FeatureSettings, host: &HostState) -> FeatureDecision {
+    let PlaygroundFeatureSettings { is_enabled, origins } = &settings.playground;
+    let conditions = [
+        ("playground.enabled", *is_enabled, "playground.enabled is false"),
+        ("playground.allow", !origins.is_empty(), "playground.allow lists no API"),
+    ];
+    let missing = conditions.into_iter().filter(|(_, is_met, _)| !is_met);
+    let (keys, reasons): (Vec<&str>, Vec<&str>) = missing.map(|(key, _, reason)| (key, reason)).unzip();
+    if !keys.is_empty() {
+        return FeatureDecision::configurable(keys, Some(reasons.join(", and ")));
+    }
+    let why = match &host.daemon {
+        Some(daemon) if !daemon.serves_site => return FeatureDecision::unavailable(SERVES_NO_SITE),
+        Some(_) if !host.has_version => return FeatureDecision::unavailable(NO_VERSION),
+        Some(_) => None,
+        None => Some(NO_DAEMON.to_owned()),
+    };
+    let named = origins.iter().take(MAX_NAMED_ORIGINS).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match origins.len().saturating_sub(MAX_NAMED_ORIGINS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let by = format!("docwharf at {}_docwharf/playground, which sends requests to {named}{more}", settings.base_path);
+    FeatureDecision::available(by, why)
 }
 
 fn decide_web_analytics(settings: &FeatureSettings, host: &HostState) -> FeatureDecision {

@@ -101,10 +101,32 @@ pub struct FeatureSettings {
     pub base_path: String,
     /// `search.enabled`
     pub is_search_enabled: bool,
+    /// The settings of what assistants and readers with questions use.
+    pub assistant: AssistantFeatureSettings,
+    /// The settings of the API playground.
+    pub playground: PlaygroundFeatureSettings,
     /// The settings of counting views; `None` if docwharf was built without the feature `analytics`.
     pub views: Option<ViewCountSettings>,
     /// The settings of bringing bundles in.
     pub bundles: BundleSettings,
+}
+
+/// The settings of what assistants and readers with questions use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssistantFeatureSettings {
+    /// `assistant.mcp`
+    pub is_mcp_enabled: bool,
+    /// `assistant.model`, if questions of readers are answered.
+    pub model: Option<String>,
+}
+
+/// The settings of the API playground.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaygroundFeatureSettings {
+    /// `playground.enabled`
+    pub is_enabled: bool,
+    /// The origins of `playground.allow`.
+    pub origins: Vec<String>,
 }
 
 /// The settings of counting views.

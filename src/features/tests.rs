@@ -11,6 +11,8 @@ fn defaults(deployment: DeploymentType) -> FeatureSettings {
         allow: Vec::new(),
         base_path: "/".to_owned(),
         is_search_enabled: true,
+        assistant: AssistantFeatureSettings { is_mcp_enabled: true, model: None },
+        playground: PlaygroundFeatureSettings { is_enabled: false, origins: Vec::new() },
         views: Some(ViewCountSettings { is_analytics_enabled: true, counts_pages: true }),
         bundles: BundleSettings { is_enabled: true, source: None, inbox: None },
     }
@@ -24,6 +26,21 @@ fn settings(change: impl FnOnce(&mut FeatureSettings)) -> FeatureSettings {
 
 fn with_views(is_analytics_enabled: bool, counts_pages: bool) -> FeatureSettings {
     settings(|settings| settings.views = Some(ViewCountSettings { is_analytics_enabled, counts_pages }))
+}
+
+/// Returns the settings of a host with this MCP server, this model and this search.
+fn with_assistant(is_mcp_enabled: bool, model: Option<&str>, is_search_enabled: bool) -> FeatureSettings {
+    let model = model.map(str::to_owned);
+    settings(|settings| {
+        settings.assistant = AssistantFeatureSettings { is_mcp_enabled, model };
+        settings.is_search_enabled = is_search_enabled;
+    })
+}
+
+/// Returns the settings of a host with a playground for these origins.
+fn with_playground(is_enabled: bool, origins: &[&str]) -> FeatureSettings {
+    let origins = origins.iter().map(|&origin| origin.to_owned()).collect();
+    settings(|settings| settings.playground = PlaygroundFeatureSettings { is_enabled, origins })
 }
 
 /// Returns the settings of a host with this source and this inbox.
@@ -54,6 +71,8 @@ fn file(path: &str) -> BundleSource {
 type Expected<'a> = (Availability, Option<&'a str>, &'a [&'a str], Option<&'a str>);
 
 const SEARCH: &str = "the search of docwharf at /_docwharf/search";
+const MCP: &str = "the MCP server of docwharf at /_docwharf/mcp";
+const NO_MODEL: &str = "questions are not answered without assistant.baseUrl and assistant.model";
 const VIEWS: &str = "the views that docwharf run counts in analytics.db";
 const NO_DAEMON: &str = "docwharf run provides it, and no daemon answers on this store at the moment";
 const NO_SITE: &str = "the daemon serves no site (run --no-serve)";
@@ -111,25 +130,28 @@ fn a_report_has_the_documented_fields_and_names() {
         "id": "playground",
         "feature": "API playground (\"Try it\")",
         "vendor": "configurable",
-        "state": "unavailable",
+        "state": "configurable",
         "by": null,
-        "set": [],
-        "why": "this docwharf does not have an API playground yet"
+        "set": ["playground.enabled", "playground.allow"],
+        "why": "playground.enabled is false, and playground.allow lists no API"
     });
     assert_eq!(json["features"][3], playground);
 }
 
 #[test]
-fn search_and_web_analytics_work_on_every_type_of_deployment_and_assistant_and_playground_on_none() {
+fn search_mcp_and_web_analytics_work_on_every_type_of_deployment_and_the_playground_once_it_is_configured() {
     for deployment in DeploymentType::ALL {
         for (host, why) in [(HostState::default(), Some(NO_DAEMON)), (daemon(|_, _| ()), None)] {
             let settings = defaults(deployment);
             let analytics = available(VIEWS, why);
+            let assistant = why.map_or_else(|| NO_MODEL.to_owned(), |why| format!("{why}; {NO_MODEL}"));
+            let playground_keys = ["playground.enabled", "playground.allow"];
+            let playground_off = "playground.enabled is false, and playground.allow lists no API";
             for (id, expected) in [
                 (FeatureId::Search, available(SEARCH, why)),
-                (FeatureId::Assistant, unavailable("this docwharf does not have an assistant yet")),
+                (FeatureId::Assistant, available(MCP, Some(&assistant))),
                 (FeatureId::WebAnalytics, analytics),
-                (FeatureId::Playground, unavailable("this docwharf does not have an API playground yet")),
+                (FeatureId::Playground, configurable(&playground_keys, playground_off)),
             ] {
                 assert_feature(id, &settings, &host, expected);
             }
@@ -167,6 +189,73 @@ fn search_depends_on_its_key_and_on_the_index_that_the_daemon_has() {
         (&on, daemon(|_, daemon| daemon.serves_site = false), unavailable(NO_SITE)),
     ] {
         assert_feature(FeatureId::Search, settings, &host, expected);
+    }
+}
+
+#[test]
+fn the_assistant_is_the_mcp_server_and_the_model_as_far_as_they_work() {
+    const ASK: &str = "the model llama3.1, asked at /_docwharf/ask";
+    const BOTH: &str = "the MCP server of docwharf at /_docwharf/mcp, the model llama3.1, asked at /_docwharf/ask";
+    let model = Some("llama3.1");
+    let (mcp, ask) = (with_assistant(true, None, true), with_assistant(false, model, true));
+    let both = with_assistant(true, model, true);
+    let without_search = "questions are not answered: search.enabled is false";
+    let all_off = format!("assistant.mcp is false; {NO_MODEL}");
+    let no_search = format!("assistant.mcp is false; {without_search}");
+    let running = daemon(|_, _| ());
+    let building = daemon(|_, daemon| daemon.search_index = Some(SearchIndexState::Building { has_older: false }));
+    let older = daemon(|_, daemon| daemon.search_index = Some(SearchIndexState::Building { has_older: true }));
+    let failed = daemon(|_, daemon| {
+        let reason = "the disk is full".to_owned();
+        daemon.search_index = Some(SearchIndexState::Failed { reason, has_older: false });
+    });
+    let waits = "questions are not answered at the moment: the index is being built";
+    for (settings, host, expected) in [
+        (&mcp, running.clone(), available(MCP, Some(NO_MODEL))),
+        (&ask, running.clone(), available(ASK, None)),
+        (&both, running.clone(), available(BOTH, None)),
+        (&both, HostState::default(), available(BOTH, Some(NO_DAEMON))),
+        (&with_assistant(true, model, false), running.clone(), available(MCP, Some(without_search))),
+        (&with_assistant(false, None, true), running.clone(), configurable(&["assistant.mcp"], &all_off)),
+        (&with_assistant(false, model, false), running, configurable(&["search.enabled"], &no_search)),
+        // Pages can be read before they can be searched.
+        (&both, building.clone(), available(BOTH, Some(waits))),
+        (&mcp, building.clone(), available(MCP, Some(NO_MODEL))),
+        (&ask, building, unavailable("the index is being built")),
+        (&ask, older, available(ASK, None)),
+        (&ask, failed, unavailable("the index cannot be built: the disk is full")),
+        (&both, daemon(|_, daemon| daemon.serves_site = false), unavailable(NO_SITE)),
+        (&both, daemon(|host, _| host.has_version = false), unavailable("no version is active yet")),
+    ] {
+        assert_feature(FeatureId::Assistant, settings, &host, expected);
+    }
+}
+
+#[test]
+fn the_playground_depends_on_its_keys_and_names_the_first_origins() {
+    const ONE_ORIGIN: &str = "docwharf at /_docwharf/playground, which sends requests to https://a.example";
+    const SEVERAL_ORIGINS: &str = "docwharf at /_docwharf/playground, which sends requests to https://a.example, \
+                                   https://b.example, https://c.example and 2 more";
+    let origins = ["https://a.example", "https://b.example", "https://c.example", "http://[::1]:1", "http://[::1]:2"];
+    let on = with_playground(true, &origins[..1]);
+    for (settings, host, expected) in [
+        (&on, daemon(|_, _| ()), available(ONE_ORIGIN, None)),
+        (&on, HostState::default(), available(ONE_ORIGIN, Some(NO_DAEMON))),
+        (&with_playground(true, &origins), daemon(|_, _| ()), available(SEVERAL_ORIGINS, None)),
+        (
+            &with_playground(true, &[]),
+            HostState::default(),
+            configurable(&["playground.allow"], "playground.allow lists no API"),
+        ),
+        (
+            &with_playground(false, &origins),
+            daemon(|_, _| ()),
+            configurable(&["playground.enabled"], "playground.enabled is false"),
+        ),
+        (&on, daemon(|_, daemon| daemon.serves_site = false), unavailable(NO_SITE)),
+        (&on, daemon(|host, _| host.has_version = false), unavailable("no version is active yet")),
+    ] {
+        assert_feature(FeatureId::Playground, settings, &host, expected);
     }
 }
 

@@ -313,6 +313,6 @@ fn searches_beyond_the_queue_are_not_delivered_and_status_and_metrics_say_so() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
     }
-    assert!(host.log().contains("more than analytics.deliver.queue waited"), "{}", host.log());
+    until("the log says so", || host.log().contains("more than analytics.deliver.queue waited"));
     drop(daemon);
 }

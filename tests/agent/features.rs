@@ -116,7 +116,7 @@ fn what_fails_in_the_daemon_is_unavailable_with_its_reason() {
     }
     assert_eq!(host.ok(&["features", "--json"]).json(), host.status()["features"]);
     let table = host.ok(&["features"]).stdout;
-    assert!(table.contains("unavailable  cannot open the inbox "), "{table}");
+    assert!(table.contains("unavailable   cannot open the inbox "), "{table}");
     let host = host.set("staticExport.bundleUrl", toml_string("none.zip"));
     until("the source is checked", || host.status()["daemon"]["failures"] != 0);
     assert!(is_reported(&host, "staticExport", "available", "the last check of the source failed"));

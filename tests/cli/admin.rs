@@ -68,7 +68,7 @@ fn admin_listener_serves_only_get_and_head_and_runs_no_command() {
 }
 
 /// Returns an address of the daemon from its status.
-fn reported_address(host: &Host, kind: &str) -> String {
+pub(super) fn reported_address(host: &Host, kind: &str) -> String {
     let mut url = String::new();
     until("the address is in the status", || {
         host.status()["daemon"][kind][0].as_str().unwrap_or_default().clone_into(&mut url);

@@ -110,14 +110,18 @@ fn commands_whose_upstream_is_not_allowed_name_the_key_and_send_no_packet() {
     run_in_recorded_network(test, |recorder| {
         let upstream = Upstream::new(bundle("first"));
         for (key, value) in [
-            ("api.baseUrl", "https://api.example/v1"),
-            ("api.baseUrl", "http://203.0.113.9/v1"),
-            ("api.baseUrl", "https://[2001:db8:1::9]:8443/v1"),
-            ("staticExport.bundleUrl", "https://cdn.example/site.zip"),
-            ("staticExport.bundleUrl", "http://203.0.113.9/site.zip"),
+            ("api.baseUrl", toml_string("https://api.example/v1")),
+            ("api.baseUrl", toml_string("http://203.0.113.9/v1")),
+            ("api.baseUrl", toml_string("https://[2001:db8:1::9]:8443/v1")),
+            ("staticExport.bundleUrl", toml_string("https://cdn.example/site.zip")),
+            ("staticExport.bundleUrl", toml_string("http://203.0.113.9/site.zip")),
+            ("assistant.baseUrl", toml_string("https://models.example/v1")),
+            ("playground.allow", "[{ origin = \"http://203.0.113.9\" }]".to_owned()),
         ] {
             let host = with_files(Host::new(&upstream)).set("api.projectId", toml_string("project"));
-            let host = host.set("deployment.allow", "[\"203.0.113.8\"]").set(key, toml_string(value));
+            let host = host.set("deployment.allow", "[\"203.0.113.8\"]").set(key, value.as_str());
+            let model = toml_string("llama3.1");
+            let host = if key == "assistant.baseUrl" { host.set("assistant.model", model) } else { host };
             for (command, output) in run_all_commands(&host, &|| recorder.packets()) {
                 if UPSTREAM_COMMANDS.contains(&command) {
                     assert!(output.code == Some(2) && output.stderr.contains(key), "{command}: {value}: {output:?}");

@@ -23,13 +23,13 @@ fn healthy(upstream: &Upstream) -> Host {
     Host::new(upstream).set("sync.probe", format!("[{}]", toml_string(&upstream.probe_url())))
 }
 
-fn doctor(host: &Host, more: &[&str]) -> Command {
+pub(super) fn doctor(host: &Host, more: &[&str]) -> Command {
     host.command(&[&["doctor", "--json"], more].concat())
 }
 
 /// Returns the checks of a report. The exit code must be 1 if and only if a check is an error.
 #[track_caller]
-fn parse_checks(output: &CommandOutput) -> Vec<Value> {
+pub(super) fn parse_checks(output: &CommandOutput) -> Vec<Value> {
     let report = output.json();
     assert_eq!(report["schemaVersion"], 1);
     let checks = report["checks"].as_array().unwrap().clone();
@@ -50,13 +50,13 @@ fn parse_checks(output: &CommandOutput) -> Vec<Value> {
 }
 
 #[track_caller]
-fn checks(host: &Host, more: &[&str]) -> Vec<Value> {
+pub(super) fn checks(host: &Host, more: &[&str]) -> Vec<Value> {
     parse_checks(&run_with_timeout(&mut doctor(host, more)))
 }
 
 /// Asserts that a check of this name and status contains all of these texts.
 #[track_caller]
-fn assert_check(checks: &[Value], name: &str, status: &str, words: &[&str]) {
+pub(super) fn assert_check(checks: &[Value], name: &str, status: &str, words: &[&str]) {
     let matches = |check: &&Value| {
         let all = format!("{} {}", check["found"], check["advice"]);
         check["name"] == name && check["status"] == status && words.iter().all(|word| all.contains(word))

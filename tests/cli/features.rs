@@ -45,18 +45,24 @@ fn features_compares_the_vendors_table_with_this_host_for_each_type_of_deploymen
         } else {
             ("unavailable", None, Some("this docwharf was built without the feature \"analytics\""))
         };
+        let assistant =
+            format!("{NO_DAEMON}; questions are not answered without assistant.baseUrl and assistant.model");
         let rows: [(&str, &str, Provided<'_>); 5] = [
             (
                 "search",
                 "Documentation search",
                 ("available", Some("the search of docwharf at /_docwharf/search"), Some(NO_DAEMON)),
             ),
-            ("assistant", "AI assistant", ("unavailable", None, Some("this docwharf does not have an assistant yet"))),
+            (
+                "assistant",
+                "AI assistant",
+                ("available", Some("the MCP server of docwharf at /_docwharf/mcp"), Some(&assistant)),
+            ),
             ("webAnalytics", "Web analytics", web_analytics),
             (
                 "playground",
                 "API playground (\"Try it\")",
-                ("unavailable", None, Some("this docwharf does not have an API playground yet")),
+                ("configurable", None, Some("playground.enabled is false, and playground.allow lists no API")),
             ),
             ("staticExport", "Static export bundle", ("available", Some(&by), None)),
         ];
@@ -64,7 +70,8 @@ fn features_compares_the_vendors_table_with_this_host_for_each_type_of_deploymen
             .iter()
             .zip(vendor)
             .map(|((id, feature, (state, by, why)), vendor)| {
-                json!({ "id": id, "feature": feature, "vendor": vendor, "state": state, "by": by, "set": [], "why": why })
+                let set: &[&str] = if *state == "configurable" { &["playground.enabled", "playground.allow"] } else { &[] };
+                json!({ "id": id, "feature": feature, "vendor": vendor, "state": state, "by": by, "set": set, "why": why })
             })
             .collect();
         let expected = json!({
@@ -104,7 +111,7 @@ fn features_prints_a_table_with_a_line_for_each_feature() {
     assert_eq!(lines[3], "Documentation search       unavailable   configurable  set search.enabled = true");
     assert_eq!(
         lines[6],
-        "API playground (\"Try it\")  configurable  unavailable   this docwharf does not have an API playground yet"
+        "API playground (\"Try it\")  configurable  configurable  set playground.enabled = true and playground.allow"
     );
     let inbox = format!("the inbox {} (sync.inbox)", host.path("inbox").display());
     assert_eq!(lines[7], format!("Static export bundle       available     available     {inbox}"));
@@ -138,6 +145,30 @@ fn features_names_the_keys_that_turn_a_feature_on_and_they_do() {
         host.change("analytics.pages", "true");
         assert_eq!(feature(&host, "webAnalytics")["state"], "available");
     }
+}
+
+#[test]
+fn features_names_what_assistants_and_pages_can_use_once_it_is_configured() {
+    const TARGET: &str = "[{ origin = \"https://api.example:8443\" }, { origin = \"http://127.0.0.1:9000\" }]";
+    let mut host = host("client-hosted").set("assistant.mcp", "false");
+    let assistant = feature(&host, "assistant");
+    assert_eq!((&assistant["state"], &assistant["set"]), (&json!("configurable"), &json!(["assistant.mcp"])));
+    host.change("assistant.baseUrl", toml_string("http://127.0.0.1:11434/v1"));
+    host.change("assistant.model", toml_string("llama3.1"));
+    let assistant = feature(&host, "assistant");
+    assert_eq!((&assistant["state"], &assistant["why"]), (&json!("available"), &json!(NO_DAEMON)));
+    assert_eq!(assistant["by"], "the model llama3.1, asked at /_docwharf/ask");
+    host.change("assistant.mcp", "true");
+    let by = "the MCP server of docwharf at /_docwharf/mcp, the model llama3.1, asked at /_docwharf/ask";
+    assert_eq!(feature(&host, "assistant")["by"], by);
+    host.change("playground.allow", TARGET);
+    assert_eq!(feature(&host, "playground")["set"], json!(["playground.enabled"]));
+    host.change("playground.enabled", "true");
+    let playground = feature(&host, "playground");
+    assert_eq!((&playground["state"], &playground["set"]), (&json!("available"), &json!([])));
+    let by = "docwharf at /_docwharf/playground, which sends requests to https://api.example:8443, \
+              http://127.0.0.1:9000";
+    assert_eq!(playground["by"], by);
 }
 
 #[test]

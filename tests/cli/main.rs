@@ -11,15 +11,18 @@ mod analytics_import;
 mod analytics_local;
 mod analytics_pages;
 mod analytics_report;
+mod assistant_settings;
 mod configuration;
 mod contract;
 #[cfg(feature = "origin")]
 mod demo;
 mod diff;
 mod doctor;
+mod doctor_assistant;
 mod exit_codes;
 mod features;
 mod manuals;
+mod mcp;
 mod preview;
 mod search;
 mod verbs;

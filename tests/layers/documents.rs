@@ -409,6 +409,34 @@ const BOUNDS: &[(&str, &[Constant])] = &[
             ("crates/serve/src/search/answer.rs", "MAX_LOOKUP_TIME"),
         ],
     ),
+    // Markdown.
+    (
+        "Markdown of a page",
+        &[
+            ("crates/search/src/markdown/mod.rs", "MAX_MARKDOWN_BYTES"),
+            ("crates/search/src/index/build.rs", "MAX_PAGE_BYTES"),
+            ("crates/search/src/markdown/block_writer.rs", "MAX_CONTAINERS"),
+            ("crates/search/src/markdown/table.rs", "MAX_COLUMNS"),
+            ("crates/search/src/markdown/link_address.rs", "MAX_ADDRESS_BYTES"),
+        ],
+    ),
+    ("time to convert a page", &[("crates/search/src/extract/mod.rs", "MAX_EXTRACT_TIME")]),
+    (
+        "pages that are converted on request",
+        &[
+            ("crates/serve/src/converted_pages/mod.rs", "MAX_CONVERSIONS"),
+            ("crates/serve/src/search/query_threads.rs", "MAX_WAITING_QUERIES"),
+            ("crates/serve/src/search/query_threads.rs", "MAX_QUERY_WAIT"),
+        ],
+    ),
+    ("converted pages in memory", &[("crates/serve/src/converted_pages/page_cache.rs", "MAX_CACHE_BYTES")]),
+    (
+        "`llms.txt` and `llms-full.txt`",
+        &[
+            ("crates/search/src/site_markdown/llms.rs", "MAX_LLMS_PAGES"),
+            ("crates/search/src/site_markdown/llms.rs", "MAX_LLMS_BYTES"),
+        ],
+    ),
     ("characters of a question", &[("crates/search/src/page/response.rs", "MAX_QUERY_CHARS")]),
     (
         "results of a question",
@@ -456,7 +484,56 @@ const BOUNDS: &[(&str, &[Constant])] = &[
         "open indexes",
         &[("src/daemon/search_on_demand.rs", "MAX_POOL_INDEXES"), ("src/daemon/search_on_demand.rs", "MAX_POOL_BYTES")],
     ),
+    // Questions to a model.
+    (
+        "body of a question",
+        &[
+            ("crates/serve/src/ask/question.rs", "MAX_BODY_BYTES"),
+            ("crates/serve/src/ask_handler/mod.rs", "BODY_TIMEOUT"),
+        ],
+    ),
+    (
+        "passages that a model gets",
+        &[
+            ("crates/serve/src/ask/passages.rs", "MAX_PASSAGES"),
+            ("crates/serve/src/ask_handler/retrieval.rs", "MAX_PAGES"),
+            ("crates/serve/src/ask_handler/retrieval.rs", "MAX_CONVERSION_TIME"),
+        ],
+    ),
+    (
+        "response of a model",
+        &[
+            ("crates/serve/src/ask/chat_response.rs", "MAX_RESPONSE_BYTES"),
+            ("crates/serve/src/ask/chat_client.rs", "END_TIMEOUT"),
+        ],
+    ),
+    ("questions", &[]),
+    (
+        "chunks of a streamed response that wait for the client",
+        &[("crates/serve/src/streamed_body.rs", "MAX_WAITING_CHUNKS")],
+    ),
+    (
+        "bytes that are read ahead to notice the end of a client",
+        &[("crates/serve/src/replay_stream.rs", "MAX_READ_AHEAD_BYTES")],
+    ),
     // Reader analytics.
+    (
+        "request to the playground",
+        &[
+            ("crates/serve/src/playground/request.rs", "ENVELOPE_BYTES"),
+            ("crates/serve/src/playground/mod.rs", "BODY_TIMEOUT"),
+        ],
+    ),
+    ("requests to the playground from one address", &[]),
+    ("requests of the playground to APIs", &[("crates/serve/src/playground/mod.rs", "MAX_PARALLEL_REQUESTS")]),
+    (
+        "response of an API",
+        &[
+            ("crates/serve/src/playground/target_client.rs", "MAX_HEAD_BYTES"),
+            ("crates/serve/src/playground/target_client.rs", "MAX_HEAD_FIELDS"),
+            ("crates/serve/src/playground/target_client.rs", "ADDRESS_TIMEOUT"),
+        ],
+    ),
     (
         "events in one request",
         &[
@@ -466,13 +543,36 @@ const BOUNDS: &[(&str, &[Constant])] = &[
             ("crates/serve/src/recording/event_batch.rs", "MAX_PAGE_CHARS"),
         ],
     ),
-    ("time for the body of a request with events", &[("crates/serve/src/recording/request_body.rs", "BODY_TIMEOUT")]),
-    ("bodies with events that one connection", &[("crates/serve/src/http2/request_bodies.rs", "MAX_COLLECTED_BODIES")]),
+    ("time for the body of a request with events", &[("crates/serve/src/events_handler.rs", "BODY_TIMEOUT")]),
+    ("bodies that one connection of HTTP/2", &[("crates/serve/src/http2/request_bodies.rs", "MAX_COLLECTED_BODIES")]),
+    (
+        "body of an MCP request",
+        &[("crates/serve/src/mcp_handler.rs", "MAX_BODY_BYTES"), ("crates/serve/src/mcp_handler.rs", "BODY_TIMEOUT")],
+    ),
+    ("MCP requests that are answered", &[("crates/serve/src/mcp_state.rs", "MAX_CALLS")]),
+    ("MCP requests of a network address", &[]),
+    (
+        "characters of a page in an MCP answer",
+        &[
+            ("crates/serve/src/mcp/page_part.rs", "MAX_PART_CHARS"),
+            ("crates/serve/src/mcp/site_reader.rs", "MAX_RESOURCE_CHARS"),
+        ],
+    ),
+    ("time to list pages", &[("crates/serve/src/mcp/site_reader.rs", "MAX_LIST_TIME")]),
+    ("texts in arguments of an MCP tool", &[("crates/serve/src/mcp/arguments.rs", "MAX_TEXT_BYTES")]),
+    ("line on the standard input", &[("crates/serve/src/mcp/stdio.rs", "MAX_LINE_BYTES")]),
+    (
+        "memory of request bodies",
+        &[
+            ("crates/serve/src/request_body.rs", "MAX_BODY_MEMORY_BYTES"),
+            ("crates/serve/src/request_body.rs", "MAX_DISCARDED_BYTES"),
+        ],
+    ),
     (
         "requests with events, and searches that are recorded, from one address",
         &[
-            ("crates/serve/src/recording/request_rate.rs", "MAX_REQUESTS"),
-            ("crates/serve/src/recording/request_rate.rs", "MAX_CLIENTS"),
+            ("crates/serve/src/recording/recorder.rs", "MAX_EVENT_REQUESTS"),
+            ("crates/serve/src/request_rate.rs", "MAX_CLIENTS"),
         ],
     ),
     (

@@ -4,6 +4,7 @@
 
 mod access;
 mod addresses;
+mod ask;
 mod codings;
 mod connections;
 mod content;
@@ -11,7 +12,10 @@ mod csp;
 mod http1;
 mod http2;
 mod insertion;
+mod markdown;
+mod mcp;
 mod next;
+mod playground;
 mod protocols;
 mod ranges;
 mod redirects;

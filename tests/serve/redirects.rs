@@ -341,7 +341,7 @@ fn header_rules_apply_also_to_404_and_redirects_but_cache_control_only_to_files(
                 Some("SAMEORIGIN"),
                 "a bundle cannot remove docwharf's own field"
             );
-            assert_eq!(response.header("vary"), Some("accept-encoding, Cookie"), "joined, not replaced");
+            assert_eq!(response.header("vary"), Some("accept, accept-encoding, Cookie"), "joined, not replaced");
             assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
         }
     }
@@ -450,12 +450,14 @@ fn a_csp_of_a_bundle_is_sent_without_its_report_directives() {
 fn headers_of_a_bundle_override_defaults_but_not_operator_settings() {
     const OUTSIDE: &str = "<https://x.example>; rel=preconnect";
     const INSIDE: &str = "</a.css>; rel=preload; as=style";
+    const OWN: &str = "</index.md>; rel=\"alternate\"; type=\"text/markdown\", </llms.txt>; rel=\"describedby\"";
     let text = format!(
         "/*\n  Referrer-Policy: unsafe-url\n  X-Frame-Options: DENY\n  Link: {OUTSIDE}\n  Link: {INSIDE}\n  \
          Cache-Control: public, max-age=600\n  CDN-Cache-Control: max-age=600\n  Access-Control-Allow-Origin: *\n"
     );
     let host = host_with_bundle(&[("index.html", "<p>home"), ("a.css", "a{}"), ("_headers", &text)]);
-    let both = format!("{OUTSIDE}, {INSIDE}");
+    let both = format!("{OWN}, {OUTSIDE}, {INSIDE}");
+    let inside = format!("{OWN}, {INSIDE}");
     let bundles = [
         ("referrer-policy", Some("unsafe-url")),
         ("x-frame-options", Some("DENY")),
@@ -470,7 +472,7 @@ fn headers_of_a_bundle_override_defaults_but_not_operator_settings() {
         ("referrerPolicy = \"off\"\n", &[("referrer-policy", None)]),
         ("frames = \"same\"\n", &[("x-frame-options", Some("SAMEORIGIN"))]),
         ("frames = \"any\"\n", &[("x-frame-options", None)]),
-        ("csp = \"airgap\"\n", &[("link", Some(INSIDE))]),
+        ("csp = \"airgap\"\n", &[("link", Some(&*inside))]),
         (
             "[access]\nallow = [\"127.0.0.0/8\"]\n",
             &[
@@ -587,10 +589,10 @@ fn accept_selects_markdown_and_both_forms_send_vary() {
         assert_eq!(response.header("content-type"), Some("text/markdown; charset=utf-8"), "{target}");
         assert!(!response.header("vary").unwrap_or_default().contains("accept,"), "{target}");
     }
-    let html_only = send("/alone", "text/markdown");
-    assert_eq!(html_only.text(), "<p>alone");
-    assert!(!html_only.header("vary").unwrap_or_default().contains("accept,"));
-    assert_eq!(send("/alone.md", "text/markdown").status, 404);
+    // Of a page without a file of its own, docwharf makes the Markdown.
+    assert_eq!(send("/alone", "text/html").text(), "<p>alone");
+    assert_eq!(send("/alone", "text/markdown").text(), "alone\n");
+    assert_eq!(send("/alone.md", "text/html").text(), "alone\n");
     for (target, text) in [
         ("/llms.txt", "# Docs\n"),
         ("/llms-full.txt", "# All\n"),

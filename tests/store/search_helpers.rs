@@ -11,9 +11,11 @@ use support::http::{self, Response};
 use support::zip::{deflated, zip};
 use support::{Daemon, until_done_in_background, until_within};
 
-/// A host with the search and without Brotli and Zstandard forms, which would only take time.
+/// A host with the search and without Markdown, Brotli and Zstandard forms. They would take time and space, and the
+/// Markdown is made by the same process as the index.
 pub(super) fn searchable_host() -> Host {
-    Host::bare().set("search.enabled", "true").set("server.codings", "[]")
+    let host = Host::bare().set("search.enabled", "true").set("server.codings", "[]");
+    host.set("assistant.markdown", "false").set("assistant.llms", "false")
 }
 
 /// A bundle whose three pages contain `word`.

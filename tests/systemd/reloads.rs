@@ -67,6 +67,27 @@ const RELOADS: &[(&str, &str, &str)] = &[
     ("search.exclude", "[\"/internal/:path*\"]", ""),
     ("search.synonyms", "\"synonyms.toml\"", ""),
     ("search.parallel", "2", ""),
+    ("assistant.mcp", "false", ""),
+    ("assistant.mcpPerMinute", "60", ""),
+    ("assistant.markdown", "false", ""),
+    ("assistant.llms", "false", ""),
+    ("assistant.hosts", "[\"docs.example.com\"]", ""),
+    ("assistant.baseUrl", "\"http://127.0.0.1:9/other/v1\"", ""),
+    ("assistant.model", "\"other\"", ""),
+    ("assistant.keyFile", "\"other-key\"", ""),
+    ("assistant.maxQuestion", "500", ""),
+    ("assistant.maxContext", "12000", ""),
+    ("assistant.maxAnswer", "512", ""),
+    ("assistant.timeout", "\"2m\"", ""),
+    ("assistant.parallel", "4", ""),
+    ("assistant.perMinute", "5", ""),
+    ("assistant.perDay", "1000", ""),
+    ("playground.enabled", "true", ""),
+    ("playground.timeout", "\"10s\"", ""),
+    ("playground.maxRequest", "\"64KiB\"", ""),
+    ("playground.maxResponse", "\"1MiB\"", ""),
+    ("playground.perMinute", "30", ""),
+    ("playground.rewrite", "true", ""),
     ("analytics.enabled", "false", ""),
     ("analytics.searches", "false", ""),
     ("analytics.pages", "false", ""),
@@ -129,6 +150,8 @@ fn host() -> Host {
         host
     };
     host.set("staticExport.enabled", "false")
+        .set("assistant.baseUrl", toml_string("http://127.0.0.1:9/v1"))
+        .set("assistant.model", toml_string("model"))
         .set("api.baseUrl", toml_string("http://127.0.0.1:9/v1"))
         .set("api.domain", toml_string("docs.example.com"))
         .set("api.keyFile", toml_string("key"))

@@ -2,8 +2,8 @@
 //!
 //! - Files: [`directory`] (access through an open directory, which no other user can redirect), [`durable`]
 //!   (replacement that survives a crash, and the lock of one writer), [`regular_file`] (bounded reads of files that a
-//!   user has named), [`growing_file`] (how many bytes of a file can be read while it is still being written),
-//!   [`mapped_files`] (files that this process has mapped into memory).
+//!   user has named), [`key_file`] (files with one key), [`growing_file`] (how many bytes of a file can be read while
+//!   it is still being written), [`mapped_files`] (files that this process has mapped into memory).
 //! - Data: [`model`] (paths, digests, version ids, limits, units), [`codec`] (DEFLATE, gzip, Brotli, Zstandard),
 //!   [`little_endian`] (reads numbers) and [`bounded_list`] (lists in JSON of any length). None of them does I/O.
 //! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`backoff`] (waits between retries),
@@ -39,6 +39,7 @@ pub mod durable;
 pub mod encode_sets;
 pub mod error_chain;
 pub mod growing_file;
+pub mod key_file;
 pub mod little_endian;
 pub mod locks;
 pub mod mapped_files;

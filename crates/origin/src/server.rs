@@ -411,7 +411,11 @@ mod tests {
         for host in hosts {
             request.headers_mut().append(HOST, host.parse().unwrap());
         }
-        request.extensions_mut().insert(Peer { address: "127.0.0.1:9".parse().unwrap(), is_encrypted });
+        request.extensions_mut().insert(Peer {
+            address: "127.0.0.1:9".parse().unwrap(),
+            is_encrypted,
+            is_loopback_listener: false,
+        });
         request.into_parts().0
     }
 

@@ -17,42 +17,42 @@
   // The page of the server has the same words; a test compares them.
   const TEXTS = /*TEXTS*/{
     "names": ["search", "close", "results", "count", "none", "busy", "failed", "building", "indexing", "partial",
-      "corrected", "page"],
+      "corrected", "page", "ask"],
     "en": ["Search", "Close", "Results", "Results: {}.", "No results for “{}”.", "Searching…",
       "The search did not answer.", "The search index is being built. Please wait a moment.",
       "A new version is being indexed. These results come from the version before it.",
-      "The search took too long. There may be more results.", "Results for “{}”.", "Open the search page"],
+      "The search took too long. There may be more results.", "Results for “{}”.", "Open the search page", "Ask AI"],
     "de": ["Suche", "Schließen", "Ergebnisse", "Ergebnisse: {}.", "Keine Ergebnisse für „{}“.", "Suche läuft…",
       "Die Suche hat nicht geantwortet.", "Der Suchindex wird erstellt. Bitte einen Moment warten.",
       "Eine neue Version wird indexiert. Diese Ergebnisse stammen aus der Version davor.",
       "Die Suche hat zu lange gedauert. Es kann weitere Ergebnisse geben.", "Ergebnisse für „{}“.",
-      "Suchseite öffnen"],
+      "Suchseite öffnen", "KI fragen"],
     "fr": ["Rechercher", "Fermer", "Résultats", "Résultats : {}.", "Aucun résultat pour « {} ».",
       "Recherche en cours…", "La recherche n’a pas répondu.",
       "L’index de recherche est en cours de création. Veuillez patienter un instant.",
       "Une nouvelle version est en cours d’indexation. Ces résultats proviennent de la version précédente.",
       "La recherche a pris trop de temps. Il peut y avoir d’autres résultats.", "Résultats pour « {} ».",
-      "Ouvrir la page de recherche"],
+      "Ouvrir la page de recherche", "Demander à l’IA"],
     "es": ["Buscar", "Cerrar", "Resultados", "Resultados: {}.", "No hay resultados para «{}».", "Buscando…",
       "La búsqueda no ha respondido.", "Se está creando el índice de búsqueda. Espere un momento.",
       "Se está indexando una nueva versión. Estos resultados proceden de la versión anterior.",
       "La búsqueda ha tardado demasiado. Puede haber más resultados.", "Resultados para «{}».",
-      "Abrir la página de búsqueda"],
+      "Abrir la página de búsqueda", "Preguntar a la IA"],
     "pt": ["Pesquisar", "Fechar", "Resultados", "Resultados: {}.", "Nenhum resultado para “{}”.",
       "Pesquisa em andamento…", "A pesquisa não respondeu.",
       "O índice de pesquisa ainda não está pronto. Aguarde um momento.",
       "A indexação de uma nova versão está em andamento. Estes resultados são da versão anterior.",
       "A pesquisa demorou demais. Pode haver mais resultados.", "Resultados para “{}”.",
-      "Abrir a página de pesquisa"],
+      "Abrir a página de pesquisa", "Perguntar à IA"],
     "zh": ["搜索", "关闭", "搜索结果", "搜索结果：{} 条。", "没有找到与“{}”相关的结果。", "正在搜索…", "搜索没有响应。", "正在建立搜索索引，请稍候。",
-      "正在为新版本建立索引，当前结果来自上一个版本。", "搜索时间过长，可能还有更多结果。", "以下是“{}”的结果。", "打开搜索页面"],
+      "正在为新版本建立索引，当前结果来自上一个版本。", "搜索时间过长，可能还有更多结果。", "以下是“{}”的结果。", "打开搜索页面", "询问 AI"],
     "ja": ["検索", "閉じる", "検索結果", "検索結果: {} 件。", "「{}」に一致する結果はありません。", "検索中…", "検索の応答がありません。",
       "検索インデックスを作成しています。しばらくお待ちください。",
       "新しいバージョンのインデックスを作成中です。前のバージョンの結果を表示しています。",
-      "検索に時間がかかりすぎました。ほかにも結果がある可能性があります。", "「{}」の検索結果です。", "検索ページを開く"],
+      "検索に時間がかかりすぎました。ほかにも結果がある可能性があります。", "「{}」の検索結果です。", "検索ページを開く", "AI に質問"],
     "ko": ["검색", "닫기", "검색 결과", "검색 결과: {}개.", "“{}”에 대한 결과가 없습니다.", "검색 중…", "검색이 응답하지 않습니다.",
       "검색 색인을 만드는 중입니다. 잠시 기다려 주세요.", "새 버전의 색인을 만드는 중입니다. 이전 버전의 결과를 표시합니다.",
-      "검색 시간이 너무 길었습니다. 결과가 더 있을 수 있습니다.", "“{}”에 대한 결과입니다.", "검색 페이지 열기"]
+      "검색 시간이 너무 길었습니다. 결과가 더 있을 수 있습니다.", "“{}”에 대한 결과입니다.", "검색 페이지 열기", "AI에게 질문"]
   }/*END*/;
 
   // A selector that this browser does not know must not disable the others. Nor must one that does not end, such as
@@ -68,7 +68,9 @@
   const firstTrigger = () => selectors.reduce((found, selector) => found || document.querySelector(selector), null);
 
   const texts = {};
-  let host, box, openButton, dialog, input, closeButton, list, status, pageLink;
+  let host, box, openButton, dialog, input, askButton, closeButton, list, words, status, pageLink;
+  // The panel for questions, once the reader has opened it.
+  let panel, isPanelLoading = false;
   let options = [], active = -1, chosen = false;
   let counter = 0, request, timer, busyRetries = 0;
   // The text whose results are listed. The input has another one while an answer is awaited.
@@ -273,6 +275,41 @@
     closeButton.setAttribute('aria-label', texts.close);
     list.setAttribute('aria-label', texts.results);
     pageLink.textContent = texts.page;
+    if (askButton) askButton.textContent = texts.ask;
+    panel?.setLanguage(language, pageLanguage());
+  };
+
+  // ---- Questions that a model answers ----
+
+  const showPanel = (isShown) => {
+    panel.element.hidden = !isShown;
+    words.hidden = list.hidden = input.hidden = askButton.hidden = isShown;
+    if (isShown) return panel.open(typedText());
+    panel.stop();
+    list.hidden = !options.length;
+    input.focus();
+  };
+
+  const openPanel = async () => {
+    if (isPanelLoading) return;
+    stopSearch();
+    if (!panel) {
+      isPanelLoading = true;
+      try {
+        const { createPanel } = await import(new URL('ask.js', folder).href);
+        panel = createPanel({
+          make, folder, maxQuestion: settings.ask, follow: handleOption, close: () => showPanel(false),
+        });
+      } catch {
+        return tell([texts.failed]);
+      } finally {
+        isPanelLoading = false;
+      }
+      host.shadowRoot.append(make('link', { rel: 'stylesheet', href: new URL('ask.css', folder).href }));
+      dialog.firstChild.append(panel.element);
+      matchPage();
+    }
+    showPanel(true);
   };
 
   const build = () => {
@@ -287,6 +324,10 @@
       enterkeyhint: 'search', maxlength: 200, dir: 'auto',
     });
     closeButton = make('button', { type: 'button', class: 'close' }, '✕');
+    if (settings.ask) {
+      askButton = make('button', { type: 'button', class: 'ask' });
+      askButton.addEventListener('click', openPanel);
+    }
     status = make('bdi', { role: 'status' });
     pageLink = make('a', { class: 'page', hidden: '' });
     // With `record`, the search page does not count a search that was sent already, and clicks on its results belong to
@@ -297,8 +338,8 @@
     });
     list = make('div', { id: 'list', role: 'listbox', hidden: '' });
     dialog = make('dialog', { role: 'dialog', 'aria-modal': true }, make('div', { class: 'panel' },
-      make('div', { class: 'bar' }, icon(), input, closeButton),
-      make('div', { class: 'words' }, status, ' ', pageLink), list));
+      make('div', { class: 'bar' }, icon(), input, ...(askButton ? [askButton] : []), closeButton),
+      words = make('div', { class: 'words' }, status, ' ', pageLink), list));
     box = make('div', { class: 'box' }, openButton, dialog);
     const sheet = make('link', { rel: 'stylesheet', href: new URL('search.css', folder).href });
     host = make('docwharf-search');
@@ -337,9 +378,21 @@
     attach();
     opener = trigger || null;
     if (!dialog.open) dialog.showModal();
+    if (panel && !panel.element.hidden) return panel.open('');
     input.focus();
     input.select();
     if (typedText()) scheduleSearch(0);
+  };
+
+  const handleOption = (event) => {
+    const option = event.target.closest('a');
+    // The middle button has the number 1.
+    if (!option || event.button > 1) return;
+    if (options.includes(option)) readerEvents?.sendSearch(option);
+    if (event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    // A place in this page gets the focus itself.
+    opener = null;
+    dialog.close();
   };
 
   const openResult = (place) => {
@@ -361,21 +414,11 @@
       readerEvents?.changeText(typedText());
     });
     input.addEventListener('compositionend', () => scheduleSearch(INPUT_DELAY_MS));
-    const handleOption = (event) => {
-      const option = event.target.closest('a');
-      // The middle button has the number 1.
-      if (!option || event.button > 1) return;
-      readerEvents?.sendSearch(option);
-      if (event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
-      // A place in this page gets the focus itself.
-      opener = null;
-      dialog.close();
-    };
     for (const type of ['click', 'auxclick']) list.addEventListener(type, handleOption);
     dialog.addEventListener('mousedown', (event) => {
       pressedBackdrop = event.target === dialog;
       // The focus stays in the input.
-      if (event.target !== input) event.preventDefault();
+      if (event.target !== input && !event.target.closest('.ask-panel')) event.preventDefault();
     });
     dialog.addEventListener('click', (event) => {
       if (event.target === dialog && pressedBackdrop) dialog.close();
@@ -383,6 +426,7 @@
     dialog.addEventListener('close', () => {
       if (dialog.open) return;
       stopSearch();
+      panel?.stop();
       readerEvents?.closeBox();
       // The dialog gives the focus back itself, but some browsers do not focus a button that is clicked.
       const target = opener?.isConnected ? opener : opener && firstTrigger();
@@ -415,6 +459,7 @@
       if (!event.isComposing && event.keyCode !== 229) dialog.close();
       return;
     }
+    panel?.handleKey(event);
     if (isComposing(event) || host.shadowRoot.activeElement !== input) return;
     if (key === 'ArrowDown' || key === 'ArrowUp') {
       event.preventDefault();

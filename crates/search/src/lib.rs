@@ -2,7 +2,8 @@
 //!
 //! [`extract`] reads the text of HTML pages, one section for each heading. [`analyze`] splits text into words, for the
 //! index and for queries alike. [`index`] builds the index of a version and opens it, [`query`] finds what a reader has
-//! typed, and [`page`] has the answers as JSON and HTML, and the files of the search box.
+//! typed, and [`page`] has the answers as JSON and HTML, and the files of the search box. [`markdown`] writes the
+//! content of a page as Markdown, and [`site_markdown`] that of all pages into one file.
 //!
 //! Everything here is a library without processes, sockets or configuration. Pages and queries may be hostile: time,
 //! memory and recursion are bounded by constants, and nothing in them is an error of the program.
@@ -51,5 +52,7 @@
 pub mod analyze;
 pub mod extract;
 pub mod index;
+pub mod markdown;
 pub mod page;
 pub mod query;
+pub mod site_markdown;

@@ -96,7 +96,13 @@ mod tests {
             for user in users {
                 headers.append("x-user", user.parse().unwrap());
             }
-            let client = ClientIdentity { address: address.parse().unwrap(), is_known, is_https: false, is_via_proxy };
+            let client = ClientIdentity {
+                address: address.parse().unwrap(),
+                is_known,
+                is_https: false,
+                is_scheme_stated: false,
+                is_via_proxy,
+            };
             assert_eq!(rules.admits(client, &headers), expected, "{case}");
             let is_user = names && is_via_proxy && matches!(users, [user] if !user.trim().is_empty());
             assert_eq!(rules.user(client, &headers).is_some(), is_user, "{case}");

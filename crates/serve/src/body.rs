@@ -1,4 +1,5 @@
-//! Response bodies: slices of the image, or a file that is inflated as the client reads it.
+//! Response bodies: slices of the image, a file that is inflated as the client reads it, or chunks that are made while
+//! the body is sent.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -6,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use http::Response;
 use http_body::{Frame, SizeHint};
 
 use docwharf_base::codec::content_coding::ContentCoding;
@@ -16,15 +18,19 @@ use super::inflating_body::{BodySegment, DecodingStep, InflatingBody};
 use super::insertion::TagDigest;
 use super::negotiate::ResponseForm;
 use super::recording::ViewedContent;
+use super::streamed_body::{BodySender, StreamedBody};
 use super::turn::end_turn;
 
-/// A response body. Its length is always known.
+/// A response body. Its length is known, unless it is streamed.
 #[derive(Debug)]
 pub struct ResponseBody {
     content: BodyContent,
     location: Option<BodyLocation>,
     viewed: ViewedContent,
 }
+
+/// The response to a request whose body was read, perhaps later.
+pub(super) type PostAnswer = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>;
 
 #[derive(Debug)]
 enum BodyContent {
@@ -34,6 +40,8 @@ enum BodyContent {
     Parts(VecDeque<Bytes>),
     /// Bytes that are inflated as they are sent.
     Inflating(Box<InflatingBody>),
+    /// Chunks that are made as they are sent.
+    Streamed(Box<StreamedBody>),
 }
 
 /// The location from which the body of a cached response is read again while the site does not change. It does not
@@ -168,13 +176,28 @@ impl ResponseBody {
         })
     }
 
-    /// Returns the number of bytes still to be sent.
+    /// Creates a body of the chunks that the future of `produce` sends. The body ends when the future does, and the
+    /// future is dropped when the client disconnects.
+    pub(crate) fn streamed<F>(produce: impl FnOnce(BodySender) -> F) -> ResponseBody
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        BodyContent::Streamed(Box::new(StreamedBody::new(produce))).into()
+    }
+
+    /// Returns the number of bytes still to be sent; 0 if it is not known, because the body is streamed.
     pub fn len(&self) -> u64 {
         match &self.content {
             BodyContent::Whole(chunk) => chunk.remaining() as u64,
             BodyContent::Parts(parts) => parts.iter().map(|part| part.len() as u64).sum(),
             BodyContent::Inflating(inflating) => inflating.len(),
+            BodyContent::Streamed(_) => 0,
         }
+    }
+
+    /// Returns whether the length is not known, because the chunks are made as they are sent.
+    pub(super) fn is_streamed(&self) -> bool {
+        matches!(self.content, BodyContent::Streamed(_))
     }
 
     /// Returns whether the bytes still to be sent are inflated as they are sent.
@@ -182,9 +205,12 @@ impl ResponseBody {
         matches!(self.content, BodyContent::Inflating(_))
     }
 
-    /// Returns whether no bytes are left to be sent.
+    /// Returns whether no bytes are left to be sent. Of a streamed body that is known only after its end.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        match &self.content {
+            BodyContent::Streamed(streamed) => streamed.has_ended(),
+            _ => self.len() == 0,
+        }
     }
 }
 
@@ -210,6 +236,7 @@ impl http_body::Body for ResponseBody {
                     return Poll::Pending;
                 }
             },
+            BodyContent::Streamed(streamed) => ready!(streamed.poll_chunk(context)).map(BodyChunk::from),
         };
         Poll::Ready(next.map(|chunk| Ok(Frame::data(chunk))))
     }
@@ -219,7 +246,7 @@ impl http_body::Body for ResponseBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.len())
+        if self.is_streamed() && !self.is_empty() { SizeHint::default() } else { SizeHint::with_exact(self.len()) }
     }
 }
 

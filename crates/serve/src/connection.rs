@@ -24,7 +24,7 @@ use super::http1::{Http1Connection, Http1Outcome};
 use super::http2::{CLIENT_PREFACE, Http2Connection};
 use super::lazy_stream::SendFile;
 use super::peer::Peer;
-use super::replay_stream::ReplayStream;
+use super::replay_stream::{EndWatch, ReplayStream};
 use super::service::{HyperService, ListenerService};
 use super::site::Site;
 use super::site_settings::Http2Server;
@@ -101,7 +101,8 @@ impl<S: AsyncRead + SendFile + Unpin + Send + 'static> Connection<S> {
     ) -> Self {
         let request_received = Arc::new(AtomicBool::new(false));
         let site = service.site().map(|site| (Arc::clone(site), peer));
-        let service = HyperService { service, peer, request_received: Arc::clone(&request_received) };
+        let end_watch = None;
+        let service = HyperService { service, peer, request_received: Arc::clone(&request_received), end_watch };
         let has_http2 = site.as_ref().is_none_or(|(site, _)| site.settings.http2 != Http2Server::Off);
         let expected_protocol = if has_http2 { expected_protocol } else { ExpectedProtocol::Http1 };
         let protocol = match &site {
@@ -167,9 +168,10 @@ impl<S: AsyncRead + SendFile + Unpin + Send + 'static> Connection<S> {
             let connection = http2_builder().serve_connection(ReplayStream::new(stream, initial_bytes), service);
             self.protocol = Protocol::HyperHttp2(Box::pin(connection));
         } else {
-            let head_timer = HeadTimer::new();
-            let connection =
-                http1_builder(&head_timer).serve_connection(ReplayStream::new(stream, initial_bytes), service);
+            let (head_timer, end_watch) = (HeadTimer::new(), EndWatch::default());
+            let service = HyperService { end_watch: Some(end_watch.clone()), ..service };
+            let stream = ReplayStream::new(stream, initial_bytes).with_end_watch(end_watch);
+            let connection = http1_builder(&head_timer).serve_connection(stream, service);
             self.protocol = Protocol::HyperHttp1(Box::new(connection), head_timer);
         }
         if self.phase != OPEN && self.has_received_request() {

@@ -1,32 +1,36 @@
 //! Answers `POST BASE/_docwharf/events`, to which the search box sends what its reader does: searches, clicks on
 //! results and soft navigations. The response is known before the body, or after it ([`EventRequest`]).
 
-use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ORIGIN, RETRY_AFTER};
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::header::{CACHE_CONTROL, ORIGIN, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
 use percent_encoding::percent_decode;
 
 use docwharf_base::model::site_path::is_page;
-use docwharf_site::lookup::{BasePathMatch, RESERVED_FOLDER, Slashes, match_base_path};
+use docwharf_site::lookup::{BasePathMatch, Slashes, match_base_path};
 use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::body::ResponseBody;
-use super::fixed_responses;
-use super::header_pool;
+use super::fixed_responses::uncached_response;
+use super::own_origin::is_own_origin;
 use super::recording::Recorder;
 use super::recording::event_batch::{ReceivedEvent, parse_events};
 use super::recording::recorded_fields::RecordedFields;
-use super::recording::request_body::BodyFault;
-use super::request_checks::{check_access, check_request_head};
-use super::request_context::{MethodClass, RequestContext};
+use super::request_body::{BodyFault, BodyLimits, CountedBytes};
+use super::request_checks::declared_media_type;
+use super::request_context::RequestContext;
 use super::site::Site;
 
 /// The largest body, in bytes.
-pub(super) const MAX_BODY_BYTES: usize = 8 << 10;
+const MAX_BODY_BYTES: usize = 8 << 10;
+/// The deadline for a complete body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The limits of bodies.
+pub(super) const BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: MAX_BODY_BYTES, timeout: BODY_TIMEOUT };
 /// The Retry-After of a client that has sent too many requests, in seconds.
 const RATE_RETRY_SECONDS: &str = "60";
 
@@ -38,42 +42,21 @@ pub(super) struct EventRequest {
     is_opted_out: bool,
 }
 
-/// Returns whether this target, path and query, is that of events.
-pub(super) fn is_event_target(site: &Site, target: &str) -> bool {
-    let path = target.split('?').next().unwrap_or_default();
-    let decoded: Cow<'_, [u8]> = percent_decode(path.as_bytes()).into();
-    let base_path = &site.settings.base_path;
-    let BasePathMatch::Inside(_) = match_base_path(base_path, &decoded) else { return false };
-    is_event_path(&decoded[base_path.len() - 1..])
-}
-
-fn is_event_path(path: &[u8]) -> bool {
-    path.strip_prefix(b"/").and_then(|path| path.strip_prefix(RESERVED_FOLDER)) == Some(b"/events")
-}
-
-/// Checks a POST request with events before its body is read: returns the request, or the refusal; `None` if the
-/// request is for another address. A client that may not read the site learns nothing more.
+/// Checks a request with events before its body is read: returns the request, or the refusal; `None` if nothing is
+/// recorded.
 pub(super) fn check_event_request(
     context: &RequestContext<'_>,
 ) -> Option<Result<EventRequest, Response<ResponseBody>>> {
-    if context.method() != Method::POST || !context.path_in_site().is_some_and(is_event_path) {
-        return None;
-    }
-    if let Some(refusal) = check_access(context).or_else(|| check_request_head(context)) {
-        return Some(Err(refusal));
-    }
     let recorder = context.site().recorder()?;
     let fields = RecordedFields::from_request(context.target(), context.headers());
     let refusal = if is_foreign(context) {
         Some(text_response(
             StatusCode::FORBIDDEN,
-            "403: the field Origin names another host; only pages of this site may send events\n",
+            "403: the field Origin names another site; only pages of this site may send events\n",
         ))
     } else if !has_accepted_type(context) {
         let text = "415: the body must be application/json or text/plain\n";
         Some(text_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
-    } else if declared_length(context).is_some_and(|length| length > MAX_BODY_BYTES as u64) {
-        Some(too_large())
     } else if !recorder.allows_events_from(context.client().address) {
         let text =
             "429: more than 60 requests with events in a minute from this network address; try again in a minute\n";
@@ -89,48 +72,25 @@ pub(super) fn check_event_request(
     })
 }
 
-/// Refuses a request for events that is not a POST, or that comes while nothing is recorded; `None` if the request is
-/// for something else.
-pub(super) fn refuse_event_request(context: &RequestContext<'_>) -> Option<Response<ResponseBody>> {
-    if !context.path_in_site().is_some_and(is_event_path) {
-        return None;
-    }
-    if let Some(refusal) = check_request_head(context) {
-        return Some(refusal);
-    }
-    let is_recorded = context.site().load_recorder().is_some();
-    let mut response = match (context.method_class(), is_recorded) {
-        (MethodClass::Options, true) => fixed_responses::options(),
-        (MethodClass::Options, false) => return None,
-        (_, true) => fixed_responses::method_not_allowed(context.is_head()),
-        (_, false) => return Some(fixed_responses::file_not_found(context.is_head())),
-    };
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, OPTIONS"));
-    Some(response)
-}
-
 impl EventRequest {
     /// Records the events and returns the response.
     pub(super) fn respond(
         self,
         context: &RequestContext<'_>,
-        body: Result<Bytes, BodyFault>,
+        body: Result<CountedBytes, BodyFault>,
     ) -> Response<ResponseBody> {
-        // The access control may have changed since then.
-        if let Some(refusal) = check_access(context) {
-            return refusal;
-        }
         let body = match body {
             Ok(body) => body,
-            Err(BodyFault::TooLarge) => return too_large(),
-            Err(BodyFault::Slow) => {
-                return text_response(StatusCode::REQUEST_TIMEOUT, "408: the body was not complete after 10 seconds\n");
+            Err(BodyFault::TooLarge) => {
+                let text = "413: the body is larger than 8 KiB; send fewer events\n";
+                return text_response(StatusCode::PAYLOAD_TOO_LARGE, text);
             }
-            Err(BodyFault::Incomplete) => {
-                return text_response(StatusCode::BAD_REQUEST, "400: the body ends too early\n");
+            Err(fault) => {
+                let status = fault.status();
+                return text_response(status, format!("{}: {}\n", status.as_u16(), fault.message(BODY_LIMITS)));
             }
         };
-        match parse_events(&body) {
+        match parse_events(body.as_ref()) {
             Ok(events) => {
                 if !self.is_opted_out {
                     self.record(context, events);
@@ -191,44 +151,21 @@ fn find_page(site: &Site, version: &SealedVersion, path: &str) -> Option<usize> 
     is_page(version.index().path(file)).then_some(file)
 }
 
-/// Returns whether a page of another site has sent the request (RFC 6454, section 7). A client without `Origin` is no
-/// browser.
+/// Returns whether a page of another site has sent the request. A client without `Origin` is no browser.
 fn is_foreign(context: &RequestContext<'_>) -> bool {
-    // Scripts cannot set this field, and it does not depend on a proxy that changes Host.
+    // Scripts cannot set this field, and it does not depend on a proxy that changes Host. A page whose name was rebound
+    // to this server gains nothing: it can record no more than a client that is not a browser.
     if context.headers().get("sec-fetch-site").is_some_and(|site| site == "same-origin") {
         return false;
     }
-    let mut origins = context.headers().get_all(ORIGIN).iter();
-    let Some(origin) = origins.next() else { return false };
-    let authority = context.target().authority().map(|authority| authority.as_str().as_bytes());
-    let host = context.headers().get(http::header::HOST).map(HeaderValue::as_bytes).or(authority);
-    let origin = origin.as_bytes();
-    let own = origin.strip_prefix(b"https://").or_else(|| origin.strip_prefix(b"http://"));
-    let is_own = own.zip(host).is_some_and(|(own, host)| own.eq_ignore_ascii_case(host));
-    !is_own || origins.next().is_some()
+    context.headers().contains_key(ORIGIN) && !is_own_origin(context)
 }
 
 fn has_accepted_type(context: &RequestContext<'_>) -> bool {
-    let Some(value) = context.headers().get(CONTENT_TYPE) else { return false };
-    let essence = value.as_bytes().split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
-    essence.eq_ignore_ascii_case(b"application/json") || essence.eq_ignore_ascii_case(b"text/plain")
-}
-
-fn declared_length(context: &RequestContext<'_>) -> Option<u64> {
-    context.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-fn too_large() -> Response<ResponseBody> {
-    text_response(StatusCode::PAYLOAD_TOO_LARGE, "413: the body is larger than 8 KiB; send fewer events\n")
+    let media_type = declared_media_type(context);
+    media_type.eq_ignore_ascii_case(b"application/json") || media_type.eq_ignore_ascii_case(b"text/plain")
 }
 
 fn text_response(status: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> {
-    let text = text.into();
-    let len = text.len();
-    let mut response = header_pool::new_response(status, ResponseBody::full(text));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    uncached_response(status, "text/plain; charset=utf-8", text)
 }

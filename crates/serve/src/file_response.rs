@@ -32,6 +32,7 @@ use super::header_rules::content_type_of_rules;
 use super::inflated_file_cache::{InflatedFileSource, MAX_SMALL_FILE_BYTES};
 use super::inflating_body::BodySegment;
 use super::insertion::{self, InsertedTag};
+use super::markdown_handler::{made_llms_url, made_markdown_url, makes_markdown};
 use super::multipart::Multipart;
 use super::negotiate::{self, AcceptedCodings, ResponseForm};
 use super::recording::ViewedContent;
@@ -83,6 +84,8 @@ enum MarkdownRole {
     NotNegotiated,
     /// The file is a page, and this other file is its Markdown.
     Page(usize),
+    /// The file is a page whose Markdown docwharf makes.
+    PageOfMadeMarkdown,
     /// The file is the Markdown that was chosen instead of its page.
     Markdown,
 }
@@ -165,6 +168,9 @@ impl<'a> FileResponse<'a> {
         file: usize,
     ) -> FileResponse<'a> {
         let (file, markdown_role) = match version.markdown_of(file) {
+            None if makes_markdown(context.site(), version.index().path(file)) => {
+                (file, MarkdownRole::PageOfMadeMarkdown)
+            }
             None => (file, MarkdownRole::NotNegotiated),
             Some(markdown) if negotiate::prefers_markdown(context.headers()) => (markdown, MarkdownRole::Markdown),
             Some(markdown) => (file, MarkdownRole::Page(markdown)),
@@ -446,16 +452,16 @@ impl<'a> FileResponse<'a> {
 
     /// Adds a Link field that refers AI assistants to the page's Markdown and to the site's `llms.txt` (llmstxt.org).
     fn add_link_field(&self, headers: &mut HeaderMap) {
-        if !matches!(self.markdown_role, MarkdownRole::Page(_)) && self.version.llms.is_none() {
-            return;
-        }
         let markdown = match self.markdown_role {
-            MarkdownRole::Page(file) => {
-                Some(format!("<{}>; rel=\"alternate\"; type=\"text/markdown\"", self.url_path(file)))
+            MarkdownRole::Page(file) => Some(self.url_path(file)),
+            MarkdownRole::PageOfMadeMarkdown => {
+                Some(made_markdown_url(self.site, self.version.index().path(self.file)))
             }
             MarkdownRole::NotNegotiated | MarkdownRole::Markdown => None,
         };
-        let llms = self.version.llms.map(|file| format!("<{}>; rel=\"describedby\"", self.url_path(file)));
+        let markdown = markdown.map(|url| format!("<{url}>; rel=\"alternate\"; type=\"text/markdown\""));
+        let llms = self.version.llms.map(|file| self.url_path(file)).or_else(|| made_llms_url(self.site));
+        let llms = llms.map(|url| format!("<{url}>; rel=\"describedby\""));
         match (markdown, llms) {
             (Some(markdown), Some(llms)) => set_field(headers, LINK, &format!("{markdown}, {llms}")),
             (Some(link), None) | (None, Some(link)) => set_field(headers, LINK, &link),

@@ -37,6 +37,22 @@ fn text_response(
     response
 }
 
+/// Creates a response that no cache stores.
+pub(super) fn uncached_response(
+    status: StatusCode,
+    media_type: &'static str,
+    text: impl Into<Bytes>,
+) -> Response<ResponseBody> {
+    let text = text.into();
+    let len = text.len();
+    let mut response = header_pool::new_response(status, ResponseBody::full(text));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
 const PLAIN_TEXT_TYPE: &str = "text/plain; charset=utf-8";
 const HTML_TYPE: &str = "text/html; charset=utf-8";
 /// The Cache-Control of a 404 response. It is short, because the next version may have the page.

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::{ACCEPT_RANGES, CACHE_CONTROL, ETAG, LAST_MODIFIED};
 use http::{HeaderValue, Request, Response, StatusCode};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
@@ -15,11 +14,15 @@ use docwharf_site::rules::route::{RouteResult, RouteSettings, append_query, rout
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::body::ResponseBody;
-use super::events_handler::{self, EventRequest};
+use super::built_in_resource::mark_built_in;
+use super::converted_pages::PendingPage;
 use super::file_response::FileResponse;
 use super::fixed_responses;
+use super::markdown_handler;
 use super::peer::Peer;
-use super::recording::request_body::BodyFault;
+use super::playground_handler;
+use super::post_resources::{check_post_request, refuse_post_resource};
+use super::request_body::RequestBody;
 use super::request_checks::{check_access, check_request};
 use super::request_context::{MethodClass, RequestContext};
 use super::response_headers::add_response_headers;
@@ -34,18 +37,38 @@ pub fn handle<B>(site: &Site, request: &Request<B>, peer: Option<Peer>) -> Respo
     response_for(&RequestContext::new(site, request, peer))
 }
 
-/// Answers a request as [`handle`] does, and waits for the end of its query if it is a search.
-pub fn handle_deferred<B: Send + 'static>(
+/// Answers a request as [`handle`] does, and waits for the end of its query if it is a search, or reads its body if the
+/// response depends on that.
+pub fn handle_deferred<B: RequestBody>(
     site: &Arc<Site>,
     request: Request<B>,
     peer: Option<Peer>,
 ) -> impl Future<Output = Response<ResponseBody>> + Send + use<B> {
     let site = Arc::clone(site);
+    let post = check_post_request(&RequestContext::new(&site, &request, peer));
     let target = request.uri().path_and_query();
     let query = target
         .filter(|target| may_need_query(&site, target.as_str()))
         .and_then(|_| start_query(&RequestContext::new(&site, &request, peer)));
+    let conversion = start_conversion(&RequestContext::new(&site, &request, peer));
+    let (head, body) = request.into_parts();
     async move {
+        if let Some(post) = post {
+            let request = Request::from_parts(head, ());
+            let response = match post {
+                Ok(post) => {
+                    let body = body.read(post.body_limits()).await;
+                    let answer = post.answer(&RequestContext::new(&site, &request, peer), body);
+                    answer.await
+                }
+                Err(refusal) => refusal,
+            };
+            return finish_post(&RequestContext::new(&site, &request, peer), response);
+        }
+        if let Some(conversion) = conversion {
+            conversion.wait().await;
+        }
+        let request = Request::from_parts(head, body);
         match query {
             None => handle(&site, &request, peer),
             Some(query) => {
@@ -74,6 +97,25 @@ pub(super) fn start_query(context: &RequestContext<'_>) -> Option<PendingQuery> 
     }
 }
 
+/// Starts the conversion of a page that a request needs; `None` if its response is available at once.
+pub(super) fn start_conversion(context: &RequestContext<'_>) -> Option<PendingPage> {
+    // Nothing is looked at for a client that may not read the site.
+    if markdown_handler::may_be_markdown(context) && check_access(context).is_none() && check_request(context).is_none()
+    {
+        markdown_handler::start_conversion(context)
+    } else {
+        None
+    }
+}
+
+/// Returns whether the response to a request must be awaited, because a page must be converted to Markdown.
+pub(super) fn needs_conversion(context: &RequestContext<'_>) -> bool {
+    markdown_handler::may_be_markdown(context)
+        && check_access(context).is_none()
+        && check_request(context).is_none()
+        && markdown_handler::needs_conversion(context)
+}
+
 /// Answers the request for which a query was started.
 pub(super) fn respond_to_query(context: &RequestContext<'_>, query: FinishedQuery) -> Response<ResponseBody> {
     // The access control may have changed since then.
@@ -82,13 +124,9 @@ pub(super) fn respond_to_query(context: &RequestContext<'_>, query: FinishedQuer
     response
 }
 
-/// Answers a request for events, whose body was read.
-pub(super) fn respond_to_events(
-    context: &RequestContext<'_>,
-    events: EventRequest,
-    body: Result<Bytes, BodyFault>,
-) -> Response<ResponseBody> {
-    let mut response = events.respond(context, body);
+/// Completes the response to a POST request that [`check_post_request`] has checked.
+pub(super) fn finish_post(context: &RequestContext<'_>, response: Response<ResponseBody>) -> Response<ResponseBody> {
+    let mut response = mark_built_in(response);
     add_response_headers(context, &mut response);
     response
 }
@@ -102,9 +140,7 @@ pub(super) fn may_need_query(site: &Site, target: &str) -> bool {
 /// Returns the response to a request for a resource of the site. [`super::respond`] calls it for the requests of
 /// connections, and counts and logs the response.
 pub(super) fn response_for(context: &RequestContext<'_>) -> Response<ResponseBody> {
-    let response = check_access(context)
-        .or_else(|| events_handler::refuse_event_request(context))
-        .or_else(|| check_request(context));
+    let response = check_access(context).or_else(|| refuse_post_resource(context)).or_else(|| check_request(context));
     let mut response = response.unwrap_or_else(|| respond_for_path(context));
     add_response_headers(context, &mut response);
     response
@@ -153,6 +189,9 @@ fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
     if let Some(response) = search_handler::respond(context, path) {
         return response;
     }
+    if let Some(response) = playground_handler::respond_with_script(context, path) {
+        return mark_built_in(response);
+    }
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
     let rules = site.rules();
     let route = route_address(version, &RouteSettings { base_path, slashes, rules: &rules }, path, query);
@@ -162,6 +201,9 @@ fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
         && let Some((retained, file)) = site.retained_versions.find(&path[1..])
     {
         return FileResponse::new(context, &retained, file).respond();
+    }
+    if let Some(response) = markdown_handler::respond(context, version, path, &route) {
+        return response;
     }
     match route {
         RouteResult::File(file) => FileResponse::negotiated(context, version, file).respond(),
@@ -351,7 +393,7 @@ mod tests {
     fn only_permitted_get_and_head_requests_wait_for_assets_of_unopened_versions() {
         let rules = AccessRules { allow: Some(IpRanges::default()), user_header: None };
         let closed = AccessControl { rules, proxies: IpRanges::default() };
-        let peer = Peer { address: ([203, 0, 113, 7], 4711).into(), is_encrypted: false };
+        let peer = Peer { address: ([203, 0, 113, 7], 4711).into(), is_encrypted: false, is_loopback_listener: false };
         let (old, new) = (format!("/docs/{OLD_ASSET}"), format!("/docs/{NEW_ASSET}"));
         let outside = format!("/{OLD_ASSET}");
         for (is_opening, access_control, method, target, expected) in [

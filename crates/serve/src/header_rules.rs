@@ -9,14 +9,13 @@ use docwharf_site::rules::header_fields::HeaderFieldRules;
 use docwharf_site::rules::operator_restrictions::OperatorRestrictions;
 
 use super::body::ResponseBody;
+use super::built_in_resource::is_built_in;
 use super::request_context::RequestContext;
-use super::search::SearchResource;
 
 /// Adds the fields of the bundle's matching rules to a response about a path of the site. A request that is refused
-/// before its path matters gets none. The search is not a part of the bundle, so its responses get none, either.
+/// before its path matters gets none. Resources of this program are not a part of the bundle, so they get none, either.
 pub(super) fn apply_bundle_rules(context: &RequestContext<'_>, response: &mut Response<ResponseBody>) {
-    let is_of_search = response.extensions().get::<SearchResource>().is_some();
-    if let Some(version) = context.version().filter(|_| !is_of_search) {
+    if let Some(version) = context.version().filter(|_| !is_built_in(response)) {
         apply_rules(context, &version.rules().fields, Some(operator_restrictions(context)), response);
     }
 }

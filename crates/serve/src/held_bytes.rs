@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
+
 /// The number of bytes that responses hold, and the limit beyond which they hold fewer bytes.
 #[derive(Debug)]
 pub struct HeldBytes {
@@ -104,6 +106,25 @@ impl Drop for HeldBytesGuard {
     fn drop(&mut self) {
         self.counter.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
+}
+
+/// A body whose memory counts as held until the client has read it.
+struct HeldBody {
+    bytes: Vec<u8>,
+    _hold: HeldBytesGuard,
+}
+
+impl AsRef<[u8]> for HeldBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Returns these bytes as a body whose memory counts as held until the client has read it; `None` if clients that read
+/// slowly hold too much memory already.
+pub(super) fn hold_body(bytes: Vec<u8>) -> Option<Bytes> {
+    let hold = HELD.try_hold(bytes.capacity() as u64)?;
+    Some(Bytes::from_owner(HeldBody { bytes, _hold: hold }))
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@
 //! [`access_log_line`], [`access_log`]). The heads of responses to repeated requests come from `response_cache`.
 //!
 //! Requests to the [`search`] of the site are answered by `search_handler`; their queries run on threads of their own.
-//! [`recording`] counts what readers do, and `events_handler` receives the events of the search box.
+//! `post_resources` lists the resources that answer POST requests; [`request_body`] reads their bodies. [`recording`]
+//! counts what readers do, and `events_handler` receives the events of the search box.
 //!
 //! The transport layer has the serving threads, the connections, their protocols ([`http1`] for HTTP/1.1, [`http2`]
 //! for HTTP/2) and TLS ([`tls`]).
@@ -44,14 +45,19 @@
 pub mod access;
 pub mod access_log;
 pub mod access_log_line;
+mod ask;
+mod ask_handler;
+mod assistant_settings;
 pub mod body;
 pub mod body_chunk;
+mod built_in_resource;
 pub mod byte_range;
 pub mod conditional;
 mod connection;
 mod connection_deadlines;
 mod connection_tracker;
 mod content_changes;
+mod converted_pages;
 pub mod csp_header;
 mod damage_reports;
 mod decoder_pool;
@@ -75,16 +81,29 @@ pub mod key_pair;
 mod lazy_stream;
 pub mod listener;
 pub mod logged_body;
+mod markdown_handler;
+pub mod mcp;
+mod mcp_handler;
+mod mcp_state;
+mod mcp_statistics;
 pub mod multipart;
 pub mod negotiate;
+mod own_origin;
+pub mod page_markdown;
 pub mod peer;
 mod peer_progress;
+mod playground;
+mod playground_handler;
+mod playground_settings;
+mod post_resources;
 pub mod precompressed;
 mod reclaim;
 pub mod recording;
 mod replay_stream;
+pub mod request_body;
 mod request_checks;
 mod request_context;
+mod request_rate;
 mod respond;
 mod response_cache;
 mod response_headers;
@@ -95,16 +114,22 @@ pub mod security_headers;
 pub mod service;
 mod serving_threads;
 mod site;
+mod site_assistant;
 mod site_insertion;
 mod site_recording;
 mod site_search;
 mod site_settings;
 mod stall_timeout;
+mod streamed_body;
 #[cfg(test)]
 mod test_versions;
 pub mod tls;
 mod turn;
 pub mod watchdog;
 
+pub use ask::{AskOutcome, AskStatistics};
+pub use assistant_settings::{AskSettings, AssistantSettings};
+pub use playground::PlaygroundOutcome;
+pub use playground_settings::{AllowedTarget, PlaygroundSettings};
 pub use site::{OpeningGuard, STATUS_CLASSES, Site};
 pub use site_settings::{Http2Server, SiteSettings};

@@ -234,6 +234,7 @@ async fn run_accept_loop(
     // The time at which the loop stops accepting; set when the stop is noticed.
     let mut accept_deadline: Option<Instant> = None;
     let mut batch_len = 0;
+    let is_loopback_listener = listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
     loop {
         // At the limit new connections wait in the queue of the kernel. The loop reports to the watchdog meanwhile:
         // waiting for a permit is no hang.
@@ -256,7 +257,7 @@ async fn run_accept_loop(
             // The connection limit is reached and the server stops.
             Ok(None) => {}
             Ok(Some((permit, Some((socket, address))))) => {
-                let peer = Peer { address, is_encrypted: tls.is_some() };
+                let peer = Peer { address, is_encrypted: tls.is_some(), is_loopback_listener };
                 let (thread, thread_guard) = serving_threads.assign();
                 let guard = OpenConnectionGuard::new(&tracker, permit, thread_guard);
                 serve_accepted(socket, tls.as_ref(), peer, &service, guard, thread);

@@ -94,9 +94,19 @@ impl LoggedBody {
         Some(StoredBody { location: location.clone(), viewed: self.body.viewed() })
     }
 
-    /// Returns the number of bytes still to be sent.
+    /// See [`ResponseBody::len`].
     pub(super) fn len(&self) -> u64 {
         self.body.len()
+    }
+
+    /// See [`ResponseBody::is_empty`].
+    pub(super) fn is_empty(&self) -> bool {
+        self.body.is_empty()
+    }
+
+    /// See [`ResponseBody::is_streamed`].
+    pub(super) fn is_streamed(&self) -> bool {
+        self.body.is_streamed()
     }
 
     /// See [`ResponseBody::is_inflated`].

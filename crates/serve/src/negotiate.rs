@@ -98,10 +98,15 @@ pub fn prefers_markdown(headers: &HeaderMap) -> bool {
     prefers(headers, ["text/markdown", "text/*"], ["text/html", "text/*"])
 }
 
-/// Returns whether the client prefers HTML to JSON, by the same rule. Browsers name HTML; scripts that accept everything
-/// get JSON.
+/// Returns whether the client prefers HTML to JSON, by the same rule. Browsers name HTML; scripts that accept
+/// everything get JSON.
 pub(super) fn prefers_html_to_json(headers: &HeaderMap) -> bool {
     prefers(headers, ["text/html", "text/*"], ["application/json", "application/*"])
+}
+
+/// Returns whether the client prefers server-sent events to JSON. A client that accepts everything gets JSON.
+pub(super) fn prefers_events_to_json(headers: &HeaderMap) -> bool {
+    prefers(headers, ["text/event-stream", "text/*"], ["application/json", "application/*"])
 }
 
 /// Returns whether the client prefers a media type to another one, which is sent otherwise. Each type is given with the

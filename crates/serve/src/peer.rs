@@ -25,10 +25,13 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Whether this server encrypts the connection.
     pub is_encrypted: bool,
+    /// Whether the listener that accepted the connection has a loopback address.
+    pub is_loopback_listener: bool,
 }
 
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // the flags are independent of each other
 pub struct ClientIdentity {
     /// The address of the client as far as it can be identified. An IPv4-mapped address is converted to IPv4.
     pub address: IpAddr,
@@ -36,6 +39,9 @@ pub struct ClientIdentity {
     pub is_known: bool,
     /// Whether the client uses https, to this server or to a trusted proxy.
     pub is_https: bool,
+    /// Whether a trusted proxy states in a field which scheme the client uses. A field that cannot be read, or that
+    /// contradicts another, states that it is not https.
+    pub is_scheme_stated: bool,
     /// Whether the peer of the connection is a trusted proxy.
     pub is_via_proxy: bool,
 }
@@ -46,7 +52,13 @@ impl ClientIdentity {
     pub fn identify(proxies: &IpRanges, peer: Option<Peer>, headers: &HeaderMap) -> ClientIdentity {
         let address = peer.map_or(IpAddr::V6(Ipv6Addr::LOCALHOST), |peer| peer.address.ip().to_canonical());
         let is_encrypted = peer.is_some_and(|peer| peer.is_encrypted);
-        let direct = ClientIdentity { address, is_known: true, is_https: is_encrypted, is_via_proxy: false };
+        let direct = ClientIdentity {
+            address,
+            is_known: true,
+            is_https: is_encrypted,
+            is_scheme_stated: false,
+            is_via_proxy: false,
+        };
         if peer.is_none() || !proxies.contains(address) {
             return direct;
         }
@@ -55,6 +67,7 @@ impl ClientIdentity {
             address: forwarded.address.unwrap_or(address),
             is_known: !forwarded.is_invalid && forwarded.address.is_some(),
             is_https: forwarded.is_https.unwrap_or(is_encrypted),
+            is_scheme_stated: forwarded.is_https.is_some(),
             is_via_proxy: true,
         }
     }
@@ -256,7 +269,11 @@ mod tests {
         }
         let address = SocketAddr::new(peer.parse().unwrap(), 4711);
         let proxies = IpRanges::parse(&["10.0.0.0/8", "::1"]).unwrap();
-        ClientIdentity::identify(&proxies, Some(Peer { address, is_encrypted: false }), &headers)
+        ClientIdentity::identify(
+            &proxies,
+            Some(Peer { address, is_encrypted: false, is_loopback_listener: false }),
+            &headers,
+        )
     }
 
     /// Returns the address, the use of https, and whether the client is known, for a request through the proxy.
@@ -272,7 +289,14 @@ mod tests {
             let fields = [("forwarded", "for=192.0.2.1;proto=https"), ("x-forwarded-for", "192.0.2.1")];
             let client = client(peer, &fields);
             let address = "203.0.113.9".parse().unwrap();
-            assert_eq!(client, ClientIdentity { address, is_known: true, is_https: false, is_via_proxy: false });
+            let expected = ClientIdentity {
+                address,
+                is_known: true,
+                is_https: false,
+                is_scheme_stated: false,
+                is_via_proxy: false,
+            };
+            assert_eq!(client, expected);
         }
         assert!(client("::ffff:10.0.0.1", &[]).is_via_proxy);
     }
@@ -359,7 +383,11 @@ mod tests {
         headers.insert(FORWARDED, "for=192.0.2.1;proto=https".parse().unwrap());
         headers.insert(FORWARDED_PROTO, "http".parse().unwrap());
         let (proxies, address) = (IpRanges::parse(&[PROXY]).unwrap(), SocketAddr::new(PROXY.parse().unwrap(), 4711));
-        let client = ClientIdentity::identify(&proxies, Some(Peer { address, is_encrypted: true }), &headers);
+        let client = ClientIdentity::identify(
+            &proxies,
+            Some(Peer { address, is_encrypted: true, is_loopback_listener: false }),
+            &headers,
+        );
         assert!(!client.is_https && !client.is_known);
     }
 
@@ -370,7 +398,11 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.append(&name, text.parse().unwrap());
             let identify = |headers: &HeaderMap| {
-                ClientIdentity::identify(&proxies, Some(Peer { address, is_encrypted: false }), headers)
+                ClientIdentity::identify(
+                    &proxies,
+                    Some(Peer { address, is_encrypted: false, is_loopback_listener: false }),
+                    headers,
+                )
             };
             assert_eq!(identify(&headers).address.to_string(), "192.0.2.1", "{name}");
             headers.append(&name, http::HeaderValue::from_bytes(b"for=192.0.2.2\xe9").unwrap());
@@ -388,6 +420,7 @@ mod tests {
             address: Ipv6Addr::LOCALHOST.into(),
             is_known: true,
             is_https: false,
+            is_scheme_stated: false,
             is_via_proxy: false,
         };
         assert_eq!(
@@ -409,9 +442,19 @@ mod tests {
                 headers.insert(FORWARDED_PROTO, proto.parse().unwrap());
             }
             let address = SocketAddr::new(peer.parse().unwrap(), 4711);
-            let client = ClientIdentity::identify(&proxies, Some(Peer { address, is_encrypted }), &headers);
+            let client = ClientIdentity::identify(
+                &proxies,
+                Some(Peer { address, is_encrypted, is_loopback_listener: false }),
+                &headers,
+            );
             // A proxy that does not name its client.
-            let expected = ClientIdentity { address: address.ip(), is_known: !is_via_proxy, is_https, is_via_proxy };
+            let expected = ClientIdentity {
+                address: address.ip(),
+                is_known: !is_via_proxy,
+                is_https,
+                is_scheme_stated: is_via_proxy && proto.is_some(),
+                is_via_proxy,
+            };
             assert_eq!(client, expected, "{peer} {is_encrypted} {proto:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! The checks of a request before its path matters: whether the client may read the site, and whether method, target
 //! and header fields are acceptable.
 
-use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderValue, Response, Version};
 
 use super::body::ResponseBody;
@@ -83,6 +83,12 @@ fn has_valid_host(context: &RequestContext<'_>) -> bool {
     }
 }
 
+/// Returns the media type that a request declares for its body, without parameters; empty if there is none.
+pub(super) fn declared_media_type<'r>(context: &RequestContext<'r>) -> &'r [u8] {
+    let value = context.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    value.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii()
+}
+
 #[cfg(test)]
 mod tests {
     use http::{HeaderName, Method, Request};
@@ -104,7 +110,7 @@ mod tests {
         for (name, value) in fields {
             request.headers_mut().append(name.clone(), value.parse().unwrap());
         }
-        let peer = Peer { address: ([203, 0, 113, 7], 4711).into(), is_encrypted: false };
+        let peer = Peer { address: ([203, 0, 113, 7], 4711).into(), is_encrypted: false, is_loopback_listener: false };
         check_access(&RequestContext::new(site, &request, Some(peer)))
     }
 

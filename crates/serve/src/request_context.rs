@@ -143,6 +143,11 @@ impl<'r> RequestContext<'r> {
         self.decoded_path().get(self.site.settings.base_path.len() - 1..)
     }
 
+    /// Returns the peer of the connection; `None` if the request was received through the control socket.
+    pub(super) fn peer(&self) -> Option<Peer> {
+        self.peer
+    }
+
     /// Returns the client that sent the request.
     pub(super) fn client(&self) -> ClientIdentity {
         *self.client.get_or_init(|| ClientIdentity::identify(&self.access_control.proxies, self.peer, self.headers))

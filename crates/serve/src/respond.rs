@@ -17,27 +17,31 @@ use docwharf_site::sealed_version::SealedVersion;
 
 use super::body::ResponseBody;
 use super::body_chunk::BodyChunk;
-use super::events_handler;
 use super::handler;
 use super::header_pool;
 use super::logged_body::LoggedBody;
 use super::peer::Peer;
+use super::post_resources::check_post_request;
 use super::recording::recorded_fields::RecordedFields;
-use super::recording::request_body::RequestBody;
 use super::recording::{RecordedRequest, ViewedContent};
+use super::request_body::RequestBody;
 use super::request_context::{MethodClass, RequestContext};
 use super::response_cache::{CacheAddress, CachedResponse};
 use super::site::Site;
 
-/// A response of a site. It is available at once, except for a search, for events, and while the versions that were
-/// replaced before a start are being opened.
+/// A response of a site. It is available at once, except for a search, for a request with a body, for a page that must
+/// be converted to Markdown, and while the versions that were replaced before a start are being opened.
 #[allow(clippy::large_enum_variant)] // nearly all are the large variant, and a box would cost an allocation for each
 pub(super) enum SiteResponse {
     Ready(Ready<Response<LoggedBody>>),
     Deferred(DeferredSiteResponse),
+    /// As `Deferred`, but the response and its body are dropped as soon as the client has closed its sending side,
+    /// because the work for them costs far more than a file. Other clients that have closed it still get a response.
+    DeferredWhileConnected(DeferredSiteResponse),
 }
 
-/// A response that waits for the query of a search, for a body with events, or until a replaced version is open.
+/// A response that waits for the query of a search, for the body of a POST request and what is done with it, for
+/// Markdown, or until a replaced version is open.
 pub(super) type DeferredSiteResponse = Pin<Box<dyn Future<Output = Response<LoggedBody>> + Send>>;
 
 impl Future for SiteResponse {
@@ -46,7 +50,9 @@ impl Future for SiteResponse {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response<LoggedBody>> {
         match self.get_mut() {
             SiteResponse::Ready(response) => Pin::new(response).poll(context),
-            SiteResponse::Deferred(response) => response.as_mut().poll(context),
+            SiteResponse::Deferred(response) | SiteResponse::DeferredWhileConnected(response) => {
+                response.as_mut().poll(context)
+            }
         }
     }
 }
@@ -74,25 +80,29 @@ pub(super) fn respond_from_cache(
     Some(body)
 }
 
-/// Answers a request to which the cache has no response. A search waits for its query, and a request for an asset of a
-/// replaced version waits while that version may still be opened.
+/// Answers a request to which the cache has no response. A search waits for its query, a POST request for its body, and
+/// a request for an asset of a replaced version waits while that version may still be opened.
 pub(super) fn respond<B: RequestBody>(site: &Arc<Site>, request: Request<B>, peer: Peer) -> SiteResponse {
     let arrival = Arrival::now(site, peer);
-    if request.method() == Method::POST {
-        match events_handler::check_event_request(&RequestContext::new(site, &request, Some(peer))) {
-            None => {}
-            Some(Err(refusal)) => {
-                return SiteResponse::Ready(ready(respond_with(site, request, arrival, |_| refusal)));
-            }
-            Some(Ok(events)) => {
-                let site = Arc::clone(site);
-                return SiteResponse::Deferred(Box::pin(async move {
-                    let (head, body) = request.into_parts();
-                    let body = body.read(events_handler::MAX_BODY_BYTES).await;
-                    let request = Request::from_parts(head, ());
-                    respond_with(&site, request, arrival, |context| handler::respond_to_events(context, events, body))
-                }));
-            }
+    let is_post = request.method() == Method::POST;
+    match is_post.then(|| check_post_request(&RequestContext::new(site, &request, Some(peer)))).flatten() {
+        None => {}
+        Some(Err(refusal)) => {
+            let response = respond_with(site, request, arrival, |context| handler::finish_post(context, refusal));
+            return SiteResponse::Ready(ready(response));
+        }
+        Some(Ok(post)) => {
+            let (site, ends_with_client) = (Arc::clone(site), post.ends_with_client());
+            let response: DeferredSiteResponse = Box::pin(async move {
+                let (head, body) = request.into_parts();
+                let body = body.read(post.body_limits()).await;
+                let request = Request::from_parts(head, ());
+                let answer = post.answer(&RequestContext::new(&site, &request, Some(peer)), body);
+                let response = answer.await;
+                respond_with(&site, request, arrival, |context| handler::finish_post(context, response))
+            });
+            let defer = if ends_with_client { SiteResponse::DeferredWhileConnected } else { SiteResponse::Deferred };
+            return defer(response);
         }
     }
     let target = request.uri().path_and_query();
@@ -106,6 +116,17 @@ pub(super) fn respond<B: RequestBody>(site: &Arc<Site>, request: Request<B>, pee
             respond_at(&site, request, arrival, version, |context| handler::respond_to_query(context, finished))
         }));
     }
+    let context = RequestContext::new(site, &request, Some(peer));
+    if let Some(conversion) = handler::start_conversion(&context) {
+        let version = context.shared_version();
+        let site = Arc::clone(site);
+        drop(context);
+        return SiteResponse::Deferred(Box::pin(async move {
+            conversion.wait().await;
+            respond_at(&site, request, arrival, version, handler::response_for)
+        }));
+    }
+    drop(context);
     if site.is_opening()
         && let Some(asset) = handler::find_unopened_asset_path(&RequestContext::new(site, &request, Some(peer)))
     {
@@ -121,6 +142,11 @@ pub(super) fn respond<B: RequestBody>(site: &Arc<Site>, request: Request<B>, pee
 /// Returns whether [`respond`] may have to wait for the response to a request for this target, path and query.
 pub(super) fn may_wait(site: &Site, target: &str) -> bool {
     site.is_opening() || handler::may_need_query(site, target)
+}
+
+/// Returns whether [`respond`] waits for the conversion of a page to Markdown before it answers a request.
+pub(super) fn needs_conversion<B>(site: &Site, request: &Request<B>, peer: Peer) -> bool {
+    handler::needs_conversion(&RequestContext::new(site, request, Some(peer)))
 }
 
 /// Answers a request as [`respond`] does, but never waits; see [`may_wait`].
@@ -229,7 +255,11 @@ mod tests {
         site.set_search_settings(Arc::new(test_indexes::settings()));
         site.set_search_index(Some(index));
         let request = Request::get("/_docwharf/search?q=anchors").header(HOST, "x").body(()).expect("a request");
-        let response = respond(&site, request, Peer { address: ([127, 0, 0, 1], 4711).into(), is_encrypted: false });
+        let response = respond(
+            &site,
+            request,
+            Peer { address: ([127, 0, 0, 1], 4711).into(), is_encrypted: false, is_loopback_listener: false },
+        );
         assert!(matches!(response, SiteResponse::Deferred(_)));
         site.set_version(version_with_files(&[("a.html", "<h1>Other</h1>")], 0));
         drop(response.await);

@@ -5,10 +5,10 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, STRICT_TRANSPORT_SECU
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::body::ResponseBody;
+use super::built_in_resource::is_built_in;
 use super::csp_header::ServedFile;
 use super::header_rules::{apply_bundle_rules, apply_operator_rules, may_run_scripts};
 use super::request_context::RequestContext;
-use super::search::SearchResource;
 
 /// Adds the fields of one subject to the response to a request.
 type HeaderStage = fn(&RequestContext<'_>, &mut Response<ResponseBody>);
@@ -49,9 +49,8 @@ fn add_content_policy(context: &RequestContext<'_>, response: &mut Response<Resp
     if response.status() == StatusCode::FORBIDDEN {
         return;
     }
-    // The search page is the only document of the search, and has a policy of its own already.
-    let is_of_search = response.extensions().get::<SearchResource>().is_some();
-    if is_of_search && !response.headers().contains_key(CONTENT_SECURITY_POLICY) {
+    // The search page is the only document among them, and has a policy of its own already.
+    if is_built_in(response) && !response.headers().contains_key(CONTENT_SECURITY_POLICY) {
         return;
     }
     let site = context.site();
@@ -175,7 +174,11 @@ mod tests {
             for (name, value) in fields {
                 request.headers_mut().append(name.clone(), value.parse().unwrap());
             }
-            let peer = Peer { address: (PROXY.parse::<std::net::IpAddr>().unwrap(), 4711).into(), is_encrypted };
+            let peer = Peer {
+                address: (PROXY.parse::<std::net::IpAddr>().unwrap(), 4711).into(),
+                is_encrypted,
+                is_loopback_listener: false,
+            };
             let mut response = Response::new(ResponseBody::empty());
             add_hsts(&RequestContext::new(&site, &request, Some(peer)), &mut response);
             let sent = response.headers().get(STRICT_TRANSPORT_SECURITY);

@@ -20,6 +20,7 @@ use hyper::body::Incoming;
 use super::body_chunk::BodyChunk;
 use super::logged_body::{LoggedBody, LoggedChunk};
 use super::peer::Peer;
+use super::replay_stream::EndWatch;
 use super::respond::{SiteResponse, respond};
 use super::site::Site;
 
@@ -91,6 +92,8 @@ pub(super) struct HyperService {
     pub(super) peer: Peer,
     /// Set when a request was received.
     pub(super) request_received: Arc<AtomicBool>,
+    /// Set while a response must end with its client; `None` if hyper itself notices the end of the client.
+    pub(super) end_watch: Option<EndWatch>,
 }
 
 impl hyper::service::Service<Request<Incoming>> for HyperService {
@@ -101,7 +104,13 @@ impl hyper::service::Service<Request<Incoming>> for HyperService {
     fn call(&self, request: Request<Incoming>) -> HyperResponse {
         self.request_received.store(true, Ordering::Relaxed);
         match &self.service {
-            ListenerService::Site(site) => HyperResponse::Site(respond(site, request, self.peer)),
+            ListenerService::Site(site) => {
+                let response = respond(site, request, self.peer);
+                if let Some(end_watch) = &self.end_watch {
+                    end_watch.set(matches!(response, SiteResponse::DeferredWhileConnected(_)));
+                }
+                HyperResponse::Site(response)
+            }
             ListenerService::Other(service) => HyperResponse::Other(Arc::clone(service).respond(request, self.peer)),
         }
     }

@@ -1,8 +1,8 @@
 //! A site: the version that is served, and all other state that its responses depend on.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
@@ -19,14 +19,19 @@ use docwharf_site::sealed_version::SealedVersion;
 
 use super::access::AccessControl;
 use super::access_log::AccessLog;
+use super::ask::AskState;
+use super::assistant_settings::AssistantSettings;
 use super::conditional::ContentDates;
 use super::content_changes::ContentChanges;
+use super::converted_pages::MarkdownState;
 use super::csp_header::VersionCsp;
 use super::damage_reports::DamageReports;
 use super::held_bytes::HELD;
 use super::inflated_file_cache::InflatedFileCache;
 use super::insertion::InsertedTag;
+use super::mcp_state::McpState;
 use super::negotiate::{AcceptedCodings, ResponseForm};
+use super::playground::Playground;
 use super::precompressed::PrecompressedCodings;
 use super::recording::Recorder;
 use super::retained_versions::RetainedVersions;
@@ -39,6 +44,8 @@ use super::site_settings::SiteSettings;
 /// began.
 #[derive(Debug)]
 pub struct Site {
+    /// This site, for work that outlives a request.
+    own: Weak<Site>,
     pub(super) settings: SiteSettings,
     /// Identifies this site among all sites of the process.
     pub(super) instance_id: u64,
@@ -61,6 +68,16 @@ pub struct Site {
     pub(super) inflated_file_cache: Arc<InflatedFileCache>,
     /// The search; `site_search` has the functions that change it.
     pub(super) search: Arc<SearchState>,
+    /// The settings of `[assistant]`; `site_assistant` has the functions that change it.
+    pub(super) assistant: ArcSwapOption<AssistantSettings>,
+    /// The state of the MCP server.
+    pub(super) mcp: McpState,
+    /// The Markdown of the pages; `site_assistant` has the functions that change it.
+    pub(super) markdown: Arc<MarkdownState>,
+    /// The questions that a model answers, a part of `assistant`.
+    pub(super) ask: Arc<AskState>,
+    /// The API playground.
+    pub(super) playground: Arc<Playground>,
     /// The recorder of what readers do, if that is recorded.
     pub(super) recorder: ArcSwapOption<Recorder>,
     /// The number of answered requests in each of [`STATUS_CLASSES`].
@@ -92,7 +109,8 @@ impl Site {
         let inflated_file_cache =
             Arc::new(InflatedFileCache::new(settings.identity_cache, Arc::clone(&damage_reports)));
         HELD.set_limit(settings.held_bytes);
-        Arc::new(Site {
+        Arc::new_cyclic(|own| Site {
+            own: Weak::clone(own),
             instance_id: NEXT_INSTANCE_ID.fetch_add(1, Ordering::Relaxed),
             security_headers: SecurityHeaders::new(&settings.security_headers),
             served_version: ArcSwapOption::empty(),
@@ -104,6 +122,11 @@ impl Site {
             inserted_tag: ArcSwapOption::empty(),
             inflated_file_cache,
             search: Arc::default(),
+            assistant: ArcSwapOption::empty(),
+            mcp: McpState::default(),
+            markdown: Arc::default(),
+            ask: Arc::default(),
+            playground: Arc::default(),
             recorder: ArcSwapOption::empty(),
             request_counts: Default::default(),
             version_changes: watch::Sender::default(),
@@ -113,6 +136,11 @@ impl Site {
             access_log,
             settings,
         })
+    }
+
+    /// Returns this site, for work that outlives a request; `None` while it is being dropped.
+    pub(super) fn shared(&self) -> Option<Arc<Site>> {
+        self.own.upgrade()
     }
 
     /// Serves `version` from the next request on, and hashed assets of the version before it for the grace period.
@@ -126,7 +154,7 @@ impl Site {
             }
             self.retained_versions.retain(replaced, Duration::ZERO);
         }
-        if self.search.is_enabled() {
+        if self.search.is_enabled() || self.playground.has_script() {
             self.update_inserted_tag(Some(&version));
         }
         self.served_version.store(Some(Arc::new(version)));
@@ -135,6 +163,7 @@ impl Site {
         }
         self.retained_versions.remove(id);
         self.retained_versions.remove_expired();
+        self.markdown.clear();
         self.invalidate_responses();
         self.version_changes.send_replace(());
     }

@@ -7,15 +7,15 @@ use arc_swap::Guard;
 use docwharf_site::own_search::find_own_search;
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::insertion::InsertedTag;
+use super::insertion::{InsertedScripts, InsertedTag};
 use super::search::InjectMode;
 use super::site::Site;
 
 impl Site {
     /// Inserts this tag into the pages of all responses from the next request on; with `None`, inserts none.
     ///
-    /// [`Site::set_version`] and [`Site::set_search_settings`] call it while the search is on. A response is consistent
-    /// in itself at every moment, because its entity tag and length are those of the tag that it has.
+    /// [`Site::set_version`], [`Site::set_search_settings`] and [`Site::set_playground_settings`] call it. A response is
+    /// consistent in itself at every moment, because its entity tag and length are those of the tag that it has.
     pub fn set_inserted_tag(&self, tag: Option<Arc<InsertedTag>>) {
         if *self.inserted_tag.load() == tag {
             return;
@@ -34,15 +34,16 @@ impl Site {
         self.inserted_tag.load()
     }
 
-    /// Inserts the tag into the pages of `version`, or inserts none, as the settings of the search say.
+    /// Inserts the tag into the pages of `version`, or inserts none, as the settings of search and playground say.
     pub(super) fn update_inserted_tag(&self, version: Option<&SealedVersion>) {
         let inject = self.search_settings().map_or(InjectMode::Never, |settings| settings.inject);
-        let has_tag = match inject {
+        let search_box = match inject {
             InjectMode::Always => true,
             InjectMode::Never => false,
             InjectMode::Auto => version.is_some_and(|version| find_own_search(version).is_none()),
         };
-        let tag = if has_tag { InsertedTag::new(&self.settings.base_path) } else { None };
+        let scripts = InsertedScripts { search_box, playground: self.playground.has_script() };
+        let tag = InsertedTag::with_scripts(&self.settings.base_path, scripts);
         self.set_inserted_tag(tag.map(Arc::new));
     }
 }

@@ -5,10 +5,12 @@
 // Helpers connect to the servers of a test.
 #![allow(clippy::disallowed_methods)]
 
+pub mod chat_server;
 pub mod disk;
 pub mod h2;
 pub mod host;
 pub mod http;
+pub mod name_server;
 pub mod project_api;
 pub mod proxy;
 pub mod recorded_network;

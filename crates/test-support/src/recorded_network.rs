@@ -50,6 +50,21 @@ fi
 exec "$@"
 "#;
 
+/// As [`SETUP_SCRIPT`], for a namespace with addresses of its own. Placeholders are replaced.
+const OWN_INTERNET_SCRIPT: &str = r#"
+folder=$1; echo "$2" >/proc/sys/kernel/hostname; shift 2
+mount --make-rprivate /
+echo 'nameserver NAME_SERVER' >"$folder/resolv.conf"
+mount --bind "$folder/resolv.conf" /etc/resolv.conf
+if test -e /etc/nsswitch.conf; then
+    echo 'hosts: files dns' >"$folder/nsswitch.conf"
+    mount --bind "$folder/nsswitch.conf" /etc/nsswitch.conf
+fi
+ip link set lo up
+ADDRESSES
+exec "$@"
+"#;
+
 /// The device that counts the packets which leave the namespace.
 pub struct PacketRecorder(());
 
@@ -99,6 +114,26 @@ pub fn run_in_recorded_network(test: &str, body: impl FnOnce(&PacketRecorder)) {
         recorder.check();
         return body(&recorder);
     }
+    run_in_namespace(test, SETUP_SCRIPT);
+}
+
+/// Runs a test in a namespace of which these addresses, each with the length of its prefix, are the internet: they are
+/// addresses of its loopback device, and the first one is that of the name server. The test listens at them. Nothing
+/// else can be reached. Otherwise as [`run_in_recorded_network`].
+#[track_caller]
+pub fn run_in_own_internet(test: &str, addresses: &[&str], body: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let commands: Vec<String> = addresses.iter().map(|address| format!("ip address add {address} dev lo")).collect();
+    let name_server = addresses[0].split('/').next().expect("an address");
+    let script = OWN_INTERNET_SCRIPT.replace("NAME_SERVER", name_server).replace("ADDRESSES", &commands.join("\n"));
+    run_in_namespace(test, &script);
+}
+
+/// Runs the calling test again, in a namespace that `script` sets up.
+#[track_caller]
+fn run_in_namespace(test: &str, script: &str) {
     let namespaces: &[&str] = if rustix::process::geteuid().is_root() {
         &["--net", "--mount", "--uts"]
     } else {
@@ -107,7 +142,7 @@ pub fn run_in_recorded_network(test: &str, body: impl FnOnce(&PacketRecorder)) {
     let folder = temporary_folder();
     let enter = || {
         let mut command = Command::new("unshare");
-        command.args(namespaces).args(["sh", "-e", "-c", SETUP_SCRIPT, "sh"]).arg(folder.path()).arg(HOST_NAME);
+        command.args(namespaces).args(["sh", "-e", "-c", script, "sh"]).arg(folder.path()).arg(HOST_NAME);
         command
     };
     // Containers may permit namespaces, but no devices or mounts in them.

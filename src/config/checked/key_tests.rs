@@ -48,6 +48,24 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("search.selectors", "[\"#search\"]"),
     ("search.button", "false"),
     ("search.exclude", "[\"/internal/:path*\"]"),
+    ("assistant.mcp", "false"),
+    ("assistant.mcpPerMinute", "121"),
+    ("assistant.markdown", "false"),
+    ("assistant.llms", "false"),
+    ("assistant.hosts", "[\"docs.example.com\"]"),
+    ("assistant.maxQuestion", "1001"),
+    ("assistant.maxContext", "24001"),
+    ("assistant.maxAnswer", "1025"),
+    ("assistant.timeout", "\"61s\""),
+    ("assistant.parallel", "3"),
+    ("assistant.perMinute", "11"),
+    ("assistant.perDay", "2001"),
+    ("playground.enabled", "true"),
+    ("playground.timeout", "\"31s\""),
+    ("playground.maxRequest", "\"2MiB\""),
+    ("playground.maxResponse", "\"6MiB\""),
+    ("playground.perMinute", "61"),
+    ("playground.rewrite", "true"),
     ("analytics.enabled", "false"),
     ("analytics.searches", "false"),
     ("analytics.pages", "false"),
@@ -89,6 +107,18 @@ const BOUNDS: &[(&str, [&str; 2], &[&str])] = &[
     ("server.assetGrace", ["\"0s\"", LONGEST_DURATION], &["\"-1s\"", TOO_LONG_DURATION]),
     ("tls.hsts", ["\"0s\"", LONGEST_DURATION], &["\"-1s\"", TOO_LONG_DURATION]),
     ("search.parallel", ["1", "256"], &["0", "257"]),
+    ("assistant.mcpPerMinute", ["1", "65535"], &["0", "65536"]),
+    ("assistant.maxQuestion", ["1", "10000"], &["0", "10001"]),
+    ("assistant.maxContext", ["1000", "1000000"], &["999", "1000001"]),
+    ("assistant.maxAnswer", ["1", "100000"], &["0", "100001"]),
+    ("assistant.timeout", ["\"100ms\"", LONGEST_DURATION], &["\"99ms\"", TOO_LONG_DURATION]),
+    ("assistant.parallel", ["1", "256"], &["0", "257"]),
+    ("assistant.perMinute", ["1", "65535"], &["0", "65536"]),
+    ("assistant.perDay", ["1", "1000000000"], &["0", "1000000001"]),
+    ("playground.timeout", ["\"100ms\"", LONGEST_DURATION], &["\"99ms\"", TOO_LONG_DURATION]),
+    ("playground.maxRequest", ["1024", "\"16MiB\""], &["-1", "1023", "16777217"]),
+    ("playground.maxResponse", ["1024", "\"64MiB\""], &["-1", "1023", "67108865"]),
+    ("playground.perMinute", ["1", "65535"], &["0", "65536"]),
     ("analytics.keep", ["\"1d\"", LONGEST_DURATION], &["\"23h59m\"", TOO_LONG_DURATION]),
     ("analytics.maxBytes", ["\"1MiB\"", LARGEST_SIZE], &["1048575", "-1", TOO_LARGE_SIZE]),
     ("analytics.deliver.interval", ["\"1s\"", LONGEST_DURATION], &["\"999ms\"", TOO_LONG_DURATION]),
@@ -151,6 +181,15 @@ const WITHOUT_BOUNDS: &[&str] = &[
     "search.button",
     "search.exclude",
     "search.synonyms",
+    "assistant.mcp",
+    "assistant.markdown",
+    "assistant.llms",
+    "assistant.hosts",
+    "assistant.baseUrl",
+    "assistant.model",
+    "assistant.keyFile",
+    "playground.enabled",
+    "playground.rewrite",
     "analytics.enabled",
     "analytics.searches",
     "analytics.pages",
@@ -191,6 +230,16 @@ fn required_keys(key: &str) -> &'static str {
         name if name.starts_with("analytics.deliver.") => {
             "[analytics]\ndeliver.baseUrl = \"https://origin.example/v1\"\ndeliver.keyFile = \"key\"\n"
         }
+        "assistant.baseUrl" => "[assistant]\nmodel = \"m\"\n",
+        "assistant.model" => "[assistant]\nbaseUrl = \"http://127.0.0.1:9/v1\"\n",
+        "assistant.keyFile"
+        | "assistant.maxQuestion"
+        | "assistant.maxContext"
+        | "assistant.maxAnswer"
+        | "assistant.timeout"
+        | "assistant.parallel"
+        | "assistant.perMinute"
+        | "assistant.perDay" => "[assistant]\nbaseUrl = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\n",
         "deployment.allow" => "[deployment]\ntype = \"air-gapped\"\n",
         "server.cspSize" => "[server]\ncsp = \"connected\"\n",
         "access.logAddress" => "[access]\nlog = \"json\"\n",
@@ -337,7 +386,9 @@ fn the_output_of_config_show_is_a_configuration_with_the_same_effect() {
     const LISTS: &str = "\
         [[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\n\
         [[server.headers]]\nsource = \"/*\"\nvalues = { X-A = \"b\", \"X.B\" = [\"1\", \"2\"] }\n\
-        remove = \"Link\"\n";
+        remove = \"Link\"\n\
+        [[playground.allow]]\norigin = \"https://api.example.com\"\nmethods = \"GET, POST\"\n\
+        paths = [\"/v1/*\"]\naddresses = [\"10.0.0.0/8\"]\n";
     let file = |more: &str| (format!("{API}{more}"), &[][..]);
     let mut configurations: Vec<(String, Variables<'_>)> = vec![
         (String::new(), &[]),

@@ -166,6 +166,8 @@ fn config_change_reports_access_control_and_check_timing() {
         access_control: false,
         check_timing: false,
         search: false,
+        assistant: false,
+        playground: false,
         analytics: false,
         restart_keys: vec![],
     };
@@ -181,6 +183,14 @@ fn config_change_reports_access_control_and_check_timing() {
         ),
         ("[search]\nenabled = false\n", ConfigChange { search: true, ..none() }),
         ("[search]\nexclude = \"/internal/:path*\"\n", ConfigChange { search: true, ..none() }),
+        ("[assistant]\nmcp = false\n", ConfigChange { assistant: true, ..none() }),
+        ("[assistant]\nbaseUrl = \"http://[::1]/v1\"\nmodel = \"m\"\n", ConfigChange { assistant: true, ..none() }),
+        // The playground compares the host of each request, too.
+        ("[assistant]\nhosts = \"docs.example\"\n", ConfigChange { assistant: true, playground: true, ..none() }),
+        ("[playground]\nenabled = true\n", ConfigChange { playground: true, ..none() }),
+        ("[[playground.allow]]\norigin = \"http://[::1]\"\n", ConfigChange { playground: true, ..none() }),
+        // The endpoint of the model and the targets are reached with the same settings as the API.
+        ("[network]\nconnectTimeout = \"1s\"\n", ConfigChange { playground: true, ..none() }),
         #[cfg(feature = "analytics")]
         ("[analytics]\nenabled = false\n", ConfigChange { analytics: true, ..none() }),
         #[cfg(feature = "analytics")]

@@ -28,6 +28,7 @@ fn rules_are_the_same_in_the_index_process() {
     let addresses = AddressSettings { base_path: "/docs/".to_owned(), slashes: Some(Slashes::Serve), rules };
     let inputs = IndexInputs {
         version: VersionId(Digest::compute(b"x")),
+        product: BuildProduct::SearchIndex,
         base_path: addresses.base_path.clone(),
         redirects_slashes: Some(false),
         rules: addresses.rules.list().iter().map(RuleInput::new).collect(),

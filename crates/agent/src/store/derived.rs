@@ -1,5 +1,6 @@
 //! Data computed from a version that can be computed again: `derived/<id>/`, one file for each kind, or one directory
-//! for the search index. A reader verifies what it reads; a failure to write is no error of the version.
+//! for the search index and for the Markdown. A reader verifies what it reads; a failure to write is no error of the
+//! version.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -23,14 +24,17 @@ pub const ZSTD: &str = "zstd";
 
 /// Name of the directory with the search index of a version.
 pub const SEARCH: &str = "search";
+/// Name of the directory with the Markdown of the pages of a version.
+pub const MARKDOWN: &str = "markdown";
 
 /// Kinds that may be as large as the version itself. They are removed when there is not enough space.
 const LARGE_KINDS: [&str; 2] = [BROTLI, ZSTD];
 
 /// Lists the names that are removed from the directory of a version when there is not enough space, finished or not.
-/// The search index is one of them only for a version that is not active: readers use that of the active one.
+/// The search index and the Markdown are among them only for a version that is not active: readers use those of the
+/// active one.
 fn removable_names(is_inactive: bool) -> impl Iterator<Item = String> {
-    let kinds = LARGE_KINDS.into_iter().chain(is_inactive.then_some(SEARCH));
+    let kinds = LARGE_KINDS.into_iter().chain([SEARCH, MARKDOWN].into_iter().filter(move |_| is_inactive));
     kinds.flat_map(|kind| [kind.to_owned(), format!(".{kind}.new")])
 }
 
@@ -53,7 +57,12 @@ impl VersionStore {
 
     /// Opens the directory of the search index of a version, if it exists.
     pub fn open_search_index(&self, id: VersionId) -> Option<Directory> {
-        self.directory().ok()?.open_directory(Path::new(DERIVED).join(id.to_string()).join(SEARCH)).ok()
+        self.open_derived_directory(id, SEARCH)
+    }
+
+    /// Opens a directory of derived files, if it exists.
+    pub fn open_derived_directory(&self, id: VersionId, kind: &str) -> Option<Directory> {
+        self.directory().ok()?.open_directory(Path::new(DERIVED).join(id.to_string()).join(kind)).ok()
     }
 
     /// Whether there is a file that [`StoreWriter::remove_large_derived_files`] would remove.

@@ -1,16 +1,16 @@
 //! The location of the API key. The key is read each time it is needed, because it may have been replaced.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use zeroize::Zeroizing;
 
+use docwharf_base::key_file::{MAX_KEY_FILE_BYTES, check_key_characters};
 use docwharf_base::regular_file;
 use docwharf_base::secret::Secret;
 
-use super::error::SyncError;
+pub use docwharf_base::key_file::read_key_file;
 
-/// Upper bound of a key file's size in bytes, including white space.
-const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
+use super::error::SyncError;
 
 /// The location of the API key: the first of these that is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,29 +30,6 @@ pub enum ApiKeyLocation {
     },
     /// No location is configured.
     Unset,
-}
-
-/// Reads a file that has one key and nothing else, and trims it. `name` is that of the file and its key of the
-/// configuration; the error begins with it.
-pub fn read_key_file(path: &Path, name: &str) -> Result<Secret, String> {
-    // Overwritten with zeros when it is dropped, as the key itself.
-    let text = regular_file::read_text(path, MAX_KEY_FILE_BYTES)
-        .map(Zeroizing::new)
-        .map_err(|error| format!("{name} cannot be read: {error}"))?;
-    let key = text.trim();
-    if key.is_empty() {
-        return Err(format!("{name} is empty"));
-    }
-    check_characters(key).map_err(|fault| format!("{name} {fault}"))?;
-    Ok(Secret::new(key.to_owned()))
-}
-
-/// Checks that a key can be sent in a header field. The error never quotes it.
-fn check_characters(key: &str) -> Result<(), &'static str> {
-    if key.chars().any(|c| c.is_control() || !c.is_ascii()) {
-        return Err("has control characters or non-ASCII characters; the value must be the key only");
-    }
-    Ok(())
 }
 
 impl ApiKeyLocation {
@@ -101,7 +78,7 @@ impl ApiKeyLocation {
                 _ => no_key.to_owned(),
             }));
         }
-        check_characters(key).map_err(|fault| unusable(format!("the API key in {} {fault}", self.name())))?;
+        check_key_characters(key).map_err(|fault| unusable(format!("the API key in {} {fault}", self.name())))?;
         Ok(Secret::new(key.to_owned()))
     }
 

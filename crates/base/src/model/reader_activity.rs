@@ -20,7 +20,7 @@ impl SearchId {
 pub enum SearchSource {
     /// A person, with the search box, the search page or a client that asks for its searches to be recorded.
     Reader,
-    /// A program that searches for a person. No part of docwharf records such searches yet.
+    /// A program that searches for a person, such as ask, which looks for passages that answer a question.
     Assistant,
 }
 

@@ -72,12 +72,7 @@ struct SharedClient {
 /// Builds a client. It follows no redirects: [`super::redirects`] does, with a policy that decides whether a key may be
 /// sent to the target.
 pub fn build_client(network: &NetworkSettings) -> Result<HttpClient, ClientError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| ClientError::Build(error.to_string()))?
-        .with_root_certificates(load_root_certificates(network.ca_file.as_deref())?)
-        .with_no_client_auth();
+    let tls = build_tls_config(network.ca_file.as_deref())?;
     let client = SharedClient {
         outbound: network.outbound.clone(),
         tls,
@@ -88,6 +83,15 @@ pub fn build_client(network: &NetworkSettings) -> Result<HttpClient, ClientError
     // An error of the library is reported now, not at the first request.
     client.for_port(443)?;
     Ok(HttpClient(Arc::new(client)))
+}
+
+/// Builds the TLS configuration of clients, with the root certificates of the system and those of `ca_file`.
+pub fn build_tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, ClientError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| ClientError::Build(error.to_string()))?;
+    Ok(builder.with_root_certificates(load_root_certificates(ca_file)?).with_no_client_auth())
 }
 
 /// Returns whether proxies from the environment are used. They are not if the process is air-gapped, or if `NO_PROXY`

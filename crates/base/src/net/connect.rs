@@ -51,6 +51,13 @@ pub enum OutboundError {
     HostsFile(io::Error),
 }
 
+impl OutboundError {
+    /// Returns whether the address was known and is not permitted.
+    pub fn is_about_address(&self) -> bool {
+        matches!(self, OutboundError::Address(_) | OutboundError::Name { .. })
+    }
+}
+
 /// The reason why a host name has no address.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {

@@ -1,14 +1,15 @@
 //! Parts of every request to an upstream server: the client and its settings, errors, and retry rules.
 //!
 //! [`client`] builds the HTTP client. [`connect`] decides about each connection; [`hosts_file`] looks names up for an
-//! air-gapped process. [`redirects`] follows redirects as far as a policy allows. [`certificate`] reads
-//! dates and names of a certificate. [`request_error`] describes a failed request in one line. [`retry`] decides,
-//! without clock or socket, whether and when to retry.
+//! air-gapped process. [`public_address`] tells addresses of the internet from all others. [`redirects`] follows
+//! redirects as far as a policy allows. [`certificate`] reads dates and names of a certificate. [`request_error`]
+//! describes a failed request in one line. [`retry`] decides, without clock or socket, whether and when to retry.
 
 pub mod certificate;
 pub mod client;
 pub mod connect;
 pub mod hosts_file;
+pub mod public_address;
 pub mod redirects;
 pub mod request_error;
 pub mod retry;

@@ -9,6 +9,7 @@ use docwharf_serve::Site;
 use docwharf_serve::body::ResponseBody;
 use docwharf_serve::handler::{handle_deferred, is_search_answer};
 use docwharf_serve::peer::Peer;
+use docwharf_serve::request_body::RequestBody;
 
 /// `X-Robots-Tag`, a header field for search engines that the `http` crate does not define.
 const X_ROBOTS_TAG: HeaderName = HeaderName::from_static("x-robots-tag");
@@ -17,7 +18,7 @@ const X_ROBOTS_TAG: HeaderName = HeaderName::from_static("x-robots-tag");
 /// the response. Only the client's own cache may store it, and must revalidate it before each use, hashed assets
 /// included: a preview can change or disappear at any time. A search waits for its query. Its answer says itself how
 /// long a client may store it: one from the index of the version before not at all.
-pub async fn respond_to_preview<B: Send + 'static>(site: &Arc<Site>, request: Request<B>) -> Response<ResponseBody> {
+pub async fn respond_to_preview<B: RequestBody>(site: &Arc<Site>, request: Request<B>) -> Response<ResponseBody> {
     let peer = request.extensions().get::<Peer>().copied();
     let mut response = handle_deferred(site, request, peer).await;
     let is_search_answer = is_search_answer(&response);

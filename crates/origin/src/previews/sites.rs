@@ -7,7 +7,7 @@ use std::time::Duration;
 use docwharf_base::clock::now_unix_millis;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
-use docwharf_serve::{Site, SiteSettings};
+use docwharf_serve::{AssistantSettings, Site, SiteSettings};
 
 use super::super::database::DatabaseError;
 use super::super::source::git::{self, GitSource};
@@ -56,6 +56,8 @@ impl PreviewState {
             };
             let base_path = settings.base_path.clone();
             let site = Site::new(settings);
+            // Without ask and playground: a branch must not spend what the operator pays for, nor reach an API.
+            site.set_assistant_settings(Some(Arc::new(AssistantSettings::default())));
             let search = self.search.as_ref().map(|search| search.attach(&site, &base_path, &self.store.work_folder()));
             PreviewSite { project: project.to_owned(), site, search }
         });

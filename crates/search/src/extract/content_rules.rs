@@ -1,11 +1,12 @@
 //! Decides from the start tag of an element whether it is left out, and whether it is the root of a page's content.
 
 use super::element_name::ElementName;
+use super::hidden_style::hides_text;
 use super::tags::StartTag;
 
 /// The part of a page that its content is read from. Of the roots that contain text, the greatest one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum RootKind {
+pub(crate) enum RootKind {
     /// The whole page.
     Page,
     /// `article`.
@@ -20,11 +21,16 @@ pub(super) enum RootKind {
 
 impl RootKind {
     /// All kinds, the greatest first.
-    pub(super) const ALL: [RootKind; 5] =
+    pub(crate) const ALL: [RootKind; 5] =
         [RootKind::PagefindBody, RootKind::Main, RootKind::MainRole, RootKind::Article, RootKind::Page];
 
+    /// The place in [`RootKind::ALL`].
+    fn place(self) -> usize {
+        Self::ALL.len() - 1 - self as usize
+    }
+
     /// Returns the kind of root that an element is.
-    pub(super) fn of_element(tag: &StartTag<'_>) -> Option<RootKind> {
+    pub(crate) fn of_element(tag: &StartTag<'_>) -> Option<RootKind> {
         if tag.has_pagefind_body() {
             Some(RootKind::PagefindBody)
         } else if tag.name == ElementName::Main {
@@ -39,8 +45,29 @@ impl RootKind {
     }
 }
 
+/// The number of open elements of each kind of root, in the order of [`RootKind::ALL`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OpenRoots([u32; RootKind::ALL.len()]);
+
+impl OpenRoots {
+    pub(crate) fn start(&mut self, root: RootKind) {
+        self.0[root.place()] += 1;
+    }
+
+    /// Ends a root that has been started.
+    pub(crate) fn end(&mut self, root: RootKind) {
+        self.0[root.place()] -= 1;
+    }
+
+    /// Returns the greatest kind of root that is open.
+    pub(crate) fn greatest(&self) -> RootKind {
+        let open = RootKind::ALL.into_iter().zip(self.0).find(|&(_, open)| open > 0);
+        open.map_or(RootKind::Page, |(kind, _)| kind)
+    }
+}
+
 /// Whether an element is left out because of its name: it contains navigation, or is not shown as text.
-pub(super) fn is_left_out_by_name(name: ElementName) -> bool {
+pub(crate) fn is_left_out_by_name(name: ElementName) -> bool {
     matches!(
         name,
         ElementName::Header
@@ -54,8 +81,8 @@ pub(super) fn is_left_out_by_name(name: ElementName) -> bool {
 }
 
 /// Whether an element is left out because of its attributes.
-pub(super) fn is_left_out_by_attributes(tag: &StartTag<'_>) -> bool {
-    tag.is_aria_hidden()
+pub(crate) fn is_left_out_by_attributes(tag: &StartTag<'_>) -> bool {
+    is_hidden(tag)
         || tag.has_pagefind_ignore()
         || tag.has_role("navigation")
         || tag.has_role("search")
@@ -67,8 +94,18 @@ pub(super) fn is_left_out_by_attributes(tag: &StartTag<'_>) -> bool {
         || tag.name == ElementName::A && (tag.has_class("sr-only") || tag.has_class("visually-hidden"))
 }
 
+/// Whether a reader of the page does not see the element. `html` and `body` are not asked: a page may hide itself until
+/// its script has run.
+pub(crate) fn is_hidden(tag: &StartTag<'_>) -> bool {
+    tag.is_aria_hidden()
+        || tag.has_hidden()
+        || tag.style().is_some_and(|style| hides_text(&style))
+        // A dialog is hidden until it is opened.
+        || matches!(tag.name, ElementName::Block(_)) && tag.is_named("dialog") && tag.attribute("open").is_none()
+}
+
 /// Whether a link leads to another page of the site: it has no scheme and no host, and is not only a fragment.
-pub(super) fn is_site_link(href: &str) -> bool {
+pub(crate) fn is_site_link(href: &str) -> bool {
     let href = href.trim();
     let is_empty = href.is_empty() || href.starts_with('#');
     let has_host = href.starts_with("//") || href.starts_with("\\\\");
@@ -77,13 +114,13 @@ pub(super) fn is_site_link(href: &str) -> bool {
 }
 
 /// Whether a link leads to a place in its own page.
-pub(super) fn is_fragment_link(href: &str) -> bool {
+pub(crate) fn is_fragment_link(href: &str) -> bool {
     href.trim_start().starts_with('#')
 }
 
 /// Whether a character stands for a link to the heading that it follows. A link that has only such characters as its
 /// text is left out.
-pub(super) fn is_permalink_sign(character: char) -> bool {
+pub(crate) fn is_permalink_sign(character: char) -> bool {
     matches!(character, '¶' | '§' | '#' | '🔗' | '⚓')
 }
 
@@ -135,6 +172,12 @@ mod tests {
             ("<a class=header>", false),
             ("<div data-pagefind-ignore>", true),
             ("<div class=navheader>", true),
+            ("<p hidden>", true),
+            ("<p HIDDEN=''>", true),
+            ("<p hidden=until-found>", true),
+            ("<p style='color: red; Display : NONE ! important'>", true),
+            ("<p style='&#100;isplay:none'>", true),
+            ("<p style='color:red'>", false),
             ("<a class=sr-only>", true),
             ("<span class=sr-only>", false),
             ("<main>", false),

@@ -7,11 +7,20 @@ use super::tags::StartTag;
 
 /// The part of an element that is left out. Elements in this part have no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeftOutElement {
+pub(crate) enum LeftOutElement {
     /// All content is left out.
     Whole,
     /// A `header` in an article or in the main content. It often has the heading of the page, which is read.
     ExceptH1,
+}
+
+/// A formatting element that is left out and was ended by the end of a block around it, before its own end tag.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnclosedElement {
+    pub(crate) name: ElementName,
+    /// The depth at which it was open.
+    pub(crate) depth: usize,
+    pub(crate) left_out: LeftOutElement,
 }
 
 /// The effect of an open element on the text in it.

@@ -4,11 +4,11 @@
 const MAX_KNOWN_NAME_BYTES: usize = 16;
 
 /// A hash by which the names of a group differ. A collision between unknown names only ends an element too early.
-pub(super) type NameHash = u32;
+pub(crate) type NameHash = u32;
 
 /// The name of an element. A group holds the elements that are treated alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ElementName {
+pub(crate) enum ElementName {
     Html,
     /// `head` and `body`.
     Body,
@@ -70,7 +70,7 @@ pub(super) enum ElementName {
 
 impl ElementName {
     /// Recognises a name as it is written in a tag.
-    pub(super) fn parse(name: &[u8]) -> Self {
+    pub(crate) fn parse(name: &[u8]) -> Self {
         let mut buffer = [0; MAX_KNOWN_NAME_BYTES];
         let Some(name) = lower_case(name, &mut buffer) else { return Self::Inline(hash_name(name)) };
         match name {
@@ -101,7 +101,9 @@ impl ElementName {
             | b"hgroup" | b"legend" | b"listing" | b"search" | b"summary" => Self::Block(hash_name(name)),
             b"nav" | b"footer" | b"aside" | b"form" => Self::LeftOutBlock(hash_name(name)),
             b"script" | b"style" | b"noscript" | b"iframe" | b"noembed" | b"noframes" | b"textarea" | b"select"
-            | b"canvas" | b"audio" | b"video" => Self::LeftOutInline(hash_name(name)),
+            | b"canvas" | b"audio" | b"video" | b"datalist" | b"rp" | b"annotation" => {
+                Self::LeftOutInline(hash_name(name))
+            }
             b"template" => Self::Template,
             b"button" => Self::Button,
             b"svg" => Self::Svg,
@@ -123,12 +125,12 @@ impl ElementName {
     }
 
     /// Whether the element has no content and no end tag.
-    pub(super) fn is_void(self) -> bool {
+    pub(crate) fn is_void(self) -> bool {
         matches!(self, Self::Meta | Self::Link | Self::LineBreak | Self::Rule | Self::Void)
     }
 
     /// Whether the element separates the text in it from the text around it.
-    pub(super) fn is_block(self) -> bool {
+    pub(crate) fn is_block(self) -> bool {
         self.ends_heading()
             || matches!(
                 self,
@@ -149,7 +151,7 @@ impl ElementName {
 
     /// Whether the element cannot be a part of a heading. When it starts after the text of a heading, the end tag of
     /// the heading is missing.
-    pub(super) fn ends_heading(self) -> bool {
+    pub(crate) fn ends_heading(self) -> bool {
         matches!(
             self,
             Self::Main
@@ -166,12 +168,17 @@ impl ElementName {
     }
 
     /// Whether the element is one that text flows through.
-    pub(super) fn is_inline(self) -> bool {
+    pub(crate) fn is_inline(self) -> bool {
         matches!(self, Self::A | Self::Code(_) | Self::Formatting(_) | Self::Phrase(_) | Self::Inline(_))
     }
 
+    /// Whether the element is a formatting element (HTML Standard, 13.2.4.3), or is treated as one.
+    pub(crate) fn is_formatting(self) -> bool {
+        matches!(self, Self::A | Self::Code(_) | Self::Formatting(_))
+    }
+
     /// Whether the start tag ends an open paragraph.
-    pub(super) fn ends_paragraph(self) -> bool {
+    pub(crate) fn ends_paragraph(self) -> bool {
         self.ends_heading()
             || matches!(
                 self,
@@ -180,7 +187,7 @@ impl ElementName {
     }
 
     /// Whether the element is special (HTML Standard, 13.2.4.2): the end tag of an inline element does not end it.
-    pub(super) fn is_special(self) -> bool {
+    pub(crate) fn is_special(self) -> bool {
         self.is_block()
             || matches!(
                 self,
@@ -189,12 +196,12 @@ impl ElementName {
     }
 
     /// Whether end tags in the element do not end elements around it (HTML Standard, "have an element in scope").
-    pub(super) fn limits_scope(self) -> bool {
+    pub(crate) fn limits_scope(self) -> bool {
         matches!(self, Self::Table | Self::TablePart(_) | Self::Cell | Self::Template | Self::ForeignHtml(_))
     }
 
     /// Whether the start tag ends SVG or `MathML` in which it appears directly (HTML Standard, 13.2.6.5).
-    pub(super) fn ends_foreign_content(self) -> bool {
+    pub(crate) fn ends_foreign_content(self) -> bool {
         matches!(
             self,
             Self::Body
@@ -219,13 +226,13 @@ impl ElementName {
     }
 
     /// Whether a heading without an id may use the id of the element around it.
-    pub(super) fn gives_id_to_heading(self) -> bool {
+    pub(crate) fn gives_id_to_heading(self) -> bool {
         matches!(self, Self::Section(_) | Self::Div | Self::Article)
     }
 }
 
 /// Copies a name in lower case into `buffer`. Returns `None` if it is too long to be known.
-pub(super) fn lower_case<'b>(name: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
+pub(crate) fn lower_case<'b>(name: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
     let copy = buffer.get_mut(..name.len())?;
     copy.copy_from_slice(name);
     copy.make_ascii_lowercase();

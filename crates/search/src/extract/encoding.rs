@@ -8,15 +8,15 @@ use memchr::memmem;
 const DECLARATION_BYTES: usize = 1024;
 
 /// A page as the HTML parser reads it.
-pub(super) struct PageBytes<'a> {
+pub(crate) struct PageBytes<'a> {
     /// The page in an encoding that is compatible with ASCII, without a byte order mark.
-    pub(super) bytes: Cow<'a, [u8]>,
+    pub(crate) bytes: Cow<'a, [u8]>,
     /// Whether the page may declare an encoding that is not UTF-8.
-    pub(super) declares_encoding: bool,
+    pub(crate) declares_encoding: bool,
 }
 
 /// Removes the byte order mark of a page and decodes UTF-16. A byte order mark overrides a declaration.
-pub(super) fn decode_byte_order_mark(page: &[u8]) -> PageBytes<'_> {
+pub(crate) fn decode_byte_order_mark(page: &[u8]) -> PageBytes<'_> {
     let (bytes, declares_encoding) = if let Some(rest) = page.strip_prefix(b"\xef\xbb\xbf") {
         (Cow::Borrowed(rest), false)
     } else if let Some(rest) = page.strip_prefix(b"\xff\xfe") {

@@ -7,8 +7,10 @@
 //!    and a text with its character references decoded.
 //! 3. `section_builder` follows the open elements by the rules of HTML for omitted and misplaced end tags
 //!    (`open_elements`). It decides for each text whether it counts: which root it lies in, and whether an element
-//!    around it is left out (`content_rules`).
+//!    around it is left out (`content_rules`), also because a style hides it (`hidden_style`).
 //! 4. `section_store` collects the sections within the limits.
+//!
+//! The first two layers also serve [`markdown`](crate::markdown), which writes the same content as Markdown.
 //!
 //! No document tree is built, so the memory for a page depends on the limits and not on the page. The root is chosen
 //! in the same pass: when the first text in a greater root arrives (`main` is greater than `body`), what has been
@@ -17,18 +19,19 @@
 //! Pages may be hostile. Nesting costs no call stack, the number of open elements that are remembered is bounded, and
 //! characters that are invisible or change the direction of text never reach a result.
 
-mod content_rules;
-mod element_effect;
-mod element_name;
-mod encoding;
-mod open_elements;
-mod page_facts;
-mod page_reader;
+pub(crate) mod content_rules;
+pub(crate) mod element_effect;
+pub(crate) mod element_name;
+pub(crate) mod encoding;
+mod hidden_style;
+pub(crate) mod open_elements;
+pub(crate) mod page_facts;
+pub(crate) mod page_reader;
 mod reference_decoder;
 mod section_builder;
 mod section_store;
-mod tags;
-mod text_buffer;
+pub(crate) mod tags;
+pub(crate) mod text_buffer;
 
 #[cfg(test)]
 mod tests;
@@ -36,9 +39,12 @@ mod tests;
 use std::time::Duration;
 
 use lol_html::errors::RewritingError;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub(crate) use text_buffer::is_invisible;
+use section_builder::SectionBuilder;
+
+pub use text_buffer::is_invisible;
 
 /// The default limit of the text of one page, in bytes.
 pub const MAX_TEXT_BYTES: usize = 2 << 20;
@@ -101,7 +107,8 @@ pub struct ExtractedPage {
 }
 
 /// The reason why a page asks not to be indexed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PageExclusion {
     /// A `meta` element for robots contains `noindex` or `none`, or the page has `data-pagefind-ignore`.
     NoIndex,
@@ -156,5 +163,7 @@ pub enum ExtractError {
 /// element. Bytes that are invalid in the encoding become U+FFFD.
 pub fn extract_page(html: &[u8], limits: &ExtractLimits) -> Result<ExtractedPage, ExtractError> {
     let page = encoding::decode_byte_order_mark(html);
-    page_reader::read_page(&page, limits).map_err(ExtractError::Parser)
+    let builder = SectionBuilder::new(limits);
+    let (builder, time_exceeded) = page_reader::read_page(&page, limits.time, builder).map_err(ExtractError::Parser)?;
+    Ok(builder.finish(time_exceeded))
 }

@@ -7,23 +7,23 @@
 use super::element_name::ElementName;
 
 /// The maximum number of open elements that are remembered. Browsers allow 512.
-pub(super) const MAX_OPEN_ELEMENTS: usize = 4096;
+pub(crate) const MAX_OPEN_ELEMENTS: usize = 4096;
 
 /// An open element.
 #[derive(Debug)]
-pub(super) struct OpenElement<E> {
-    pub(super) name: ElementName,
+pub(crate) struct OpenElement<E> {
+    pub(crate) name: ElementName,
     /// The effect that the element has on the text in it.
-    pub(super) effect: E,
+    pub(crate) effect: E,
     /// The id of the element until a heading has used it.
-    pub(super) id: Option<Box<str>>,
+    pub(crate) id: Option<Box<str>>,
     /// Whether elements in this one are SVG or `MathML`.
     holds_foreign_content: bool,
 }
 
 /// The consequence of an end tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EndTagAction {
+pub(crate) enum EndTagAction {
     /// The end tag matches no open element.
     Ignore,
     /// The elements from this depth on end.
@@ -34,18 +34,18 @@ pub(super) enum EndTagAction {
 
 /// The stack of open elements. The caller decides what the effect of an element is.
 #[derive(Debug, Default)]
-pub(super) struct OpenElements<E> {
+pub(crate) struct OpenElements<E> {
     stack: Vec<OpenElement<E>>,
     /// The number of elements at the start of the stack whose ids have been used by a heading.
     used_ids: usize,
 }
 
 impl<E: Default> OpenElements<E> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.stack.len()
     }
 
-    pub(super) fn push(&mut self, name: ElementName, effect: E, id: Option<Box<str>>) {
+    pub(crate) fn push(&mut self, name: ElementName, effect: E, id: Option<Box<str>>) {
         let holds_foreign_content = match name {
             ElementName::Svg | ElementName::Math => true,
             ElementName::ForeignHtml(_) | ElementName::Title => false,
@@ -54,14 +54,14 @@ impl<E: Default> OpenElements<E> {
         self.stack.push(OpenElement { name, effect, id, holds_foreign_content });
     }
 
-    pub(super) fn pop(&mut self) -> Option<OpenElement<E>> {
+    pub(crate) fn pop(&mut self) -> Option<OpenElement<E>> {
         let element = self.stack.pop();
         self.used_ids = self.used_ids.min(self.stack.len());
         element
     }
 
     /// Ends the element at a depth without the elements in it, and returns its name and effect.
-    pub(super) fn close_only(&mut self, depth: usize) -> Option<(ElementName, E)> {
+    pub(crate) fn close_only(&mut self, depth: usize) -> Option<(ElementName, E)> {
         let element = self.stack.get_mut(depth)?;
         // No end tag has this name.
         let name = std::mem::replace(&mut element.name, ElementName::Void);
@@ -70,7 +70,7 @@ impl<E: Default> OpenElements<E> {
 
     /// Returns the id of the innermost element that a heading at the end of the stack may use. A heading can use it
     /// only if it is the first one in the element, so the ids of all open elements are used with it.
-    pub(super) fn use_ids(&mut self) -> Option<Box<str>> {
+    pub(crate) fn use_ids(&mut self) -> Option<Box<str>> {
         let mut nearest = None;
         for element in self.stack.iter_mut().skip(self.used_ids).rev() {
             let id = element.id.take();
@@ -81,18 +81,18 @@ impl<E: Default> OpenElements<E> {
     }
 
     /// Whether an element that starts here is SVG or `MathML`.
-    pub(super) fn holds_foreign_content(&self) -> bool {
+    pub(crate) fn holds_foreign_content(&self) -> bool {
         self.stack.last().is_some_and(|element| element.holds_foreign_content)
     }
 
     /// Returns the depth of the SVG or `MathML` element that contains the end of the stack, or the length of the stack.
-    pub(super) fn foreign_content_depth(&self) -> usize {
+    pub(crate) fn foreign_content_depth(&self) -> usize {
         self.stack.iter().rposition(|element| !element.holds_foreign_content).map_or(0, |html| html + 1)
     }
 
     /// Returns the depth at which an element is opened by its start tag: the open elements from this depth on end.
     /// `None` means that the start tag is ignored: it is that of a part of a table outside a table.
-    pub(super) fn start_tag_depth(&self, name: ElementName) -> Option<usize> {
+    pub(crate) fn start_tag_depth(&self, name: ElementName) -> Option<usize> {
         let mut depth = match name {
             ElementName::Li => self.item_depth(|open| open == ElementName::Li),
             ElementName::Dt | ElementName::Dd => {
@@ -117,7 +117,7 @@ impl<E: Default> OpenElements<E> {
     }
 
     /// Returns the consequence of an end tag.
-    pub(super) fn end_tag_action(&self, name: ElementName) -> EndTagAction {
+    pub(crate) fn end_tag_action(&self, name: ElementName) -> EndTagAction {
         let len = self.len();
         let depth = match name {
             // Content may follow these end tags.

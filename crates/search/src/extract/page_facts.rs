@@ -23,10 +23,10 @@ enum TitleState {
 
 /// The facts that have been read so far. Of several of the same kind, the first counts.
 #[derive(Debug)]
-pub(super) struct PageFacts {
-    pub(super) lang: Option<String>,
-    pub(super) canonical: Option<String>,
-    pub(super) exclusion: Option<PageExclusion>,
+pub(crate) struct PageFacts {
+    pub(crate) lang: Option<String>,
+    pub(crate) canonical: Option<String>,
+    pub(crate) exclusion: Option<PageExclusion>,
     title: TextBuffer,
     title_state: TitleState,
     remaining_title_bytes: usize,
@@ -35,7 +35,7 @@ pub(super) struct PageFacts {
 }
 
 impl PageFacts {
-    pub(super) fn new(max_title_chars: usize) -> Self {
+    pub(crate) fn new(max_title_chars: usize) -> Self {
         PageFacts {
             lang: None,
             canonical: None,
@@ -49,7 +49,7 @@ impl PageFacts {
     }
 
     /// Reads the start tag of an element that is not left out.
-    pub(super) fn read_element(&mut self, tag: &StartTag<'_>) {
+    pub(crate) fn read_element(&mut self, tag: &StartTag<'_>) {
         match tag.name {
             ElementName::Html => self.lang = self.lang.take().or_else(|| read_language(tag)),
             ElementName::Link => self.canonical = self.canonical.take().or_else(|| read_canonical(tag)),
@@ -64,7 +64,7 @@ impl PageFacts {
     }
 
     /// Starts a `title` element. Returns whether it is the one that counts.
-    pub(super) fn start_title(&mut self) -> bool {
+    pub(crate) fn start_title(&mut self) -> bool {
         let is_first = self.title_state == TitleState::Missing;
         if is_first {
             self.title_state = TitleState::Open;
@@ -72,21 +72,21 @@ impl PageFacts {
         is_first
     }
 
-    pub(super) fn end_title(&mut self) {
+    pub(crate) fn end_title(&mut self) {
         self.title_state = TitleState::Read;
     }
 
-    pub(super) fn is_title_open(&self) -> bool {
+    pub(crate) fn is_title_open(&self) -> bool {
         self.title_state == TitleState::Open
     }
 
-    pub(super) fn push_title(&mut self, text: &str) {
+    pub(crate) fn push_title(&mut self, text: &str) {
         let pushed = self.title.push(text, LineFeeds::Collapse, &mut self.remaining_title_bytes);
         self.is_title_cut |= pushed.left_out_bytes > 0;
     }
 
     /// Returns the title, or an empty text, and whether it was cut.
-    pub(super) fn take_title(&mut self) -> (String, bool) {
+    pub(crate) fn take_title(&mut self) -> (String, bool) {
         let (title, is_cut) = std::mem::take(&mut self.title).into_line(self.max_title_chars);
         (title, is_cut || self.is_title_cut)
     }

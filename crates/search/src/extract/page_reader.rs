@@ -15,9 +15,7 @@ use lol_html::{HandlerResult, HtmlRewriter, MemorySettings, Settings, doc_commen
 
 use super::encoding::PageBytes;
 use super::reference_decoder::ReferenceDecoder;
-use super::section_builder::SectionBuilder;
 use super::tags::{PageEvent, TagReader};
-use super::{ExtractLimits, ExtractedPage};
 
 /// The memory limit of the HTML parser for one page, in bytes. It is exceeded by a tag with very many attributes, by a
 /// very long tag or comment that the page does not finish, and, in a page that declares an encoding, by very deep
@@ -26,9 +24,20 @@ const MAX_PARSER_MEMORY_BYTES: usize = 16 << 20;
 /// The number of events after which the time is checked again.
 const TIME_CHECK_EVENTS: u32 = 1024;
 
-/// Reads a page. The error of the parser is returned if it fails before the time is over.
-pub(super) fn read_page(page: &PageBytes<'_>, limits: &ExtractLimits) -> Result<ExtractedPage, RewritingError> {
-    let reader = RefCell::new(PageReader::new(&page.bytes, limits));
+/// The consumer of the events of a page.
+pub(crate) trait PageEventHandler {
+    /// Reads the next event.
+    fn handle(&mut self, event: &PageEvent<'_>);
+}
+
+/// Passes the events of a page to `handler`, and returns it with whether `max_time` was over before the end of the
+/// page. The error of the parser is returned if it fails before that.
+pub(crate) fn read_page<H: PageEventHandler>(
+    page: &PageBytes<'_>,
+    max_time: Duration,
+    handler: H,
+) -> Result<(H, bool), RewritingError> {
+    let reader = RefCell::new(PageReader::new(&page.bytes, max_time, handler));
     let outcome = {
         let settings = Settings::new()
             .append_document_content_handler(doc_text!(|chunk| reader.borrow_mut().read_text(chunk)))
@@ -48,16 +57,16 @@ pub(super) fn read_page(page: &PageBytes<'_>, limits: &ExtractLimits) -> Result<
         Err(_) if reader.time_exceeded => {}
         Err(error) => return Err(error),
     }
-    Ok(reader.sections.finish(reader.time_exceeded))
+    Ok((reader.handler, reader.time_exceeded))
 }
 
 /// The state of reading a page.
-struct PageReader<'p> {
+struct PageReader<'p, H> {
     page: &'p [u8],
     /// The end of the last token that has been read, in bytes from the start of the page.
     position: usize,
     references: ReferenceDecoder,
-    sections: SectionBuilder<'p>,
+    handler: H,
     start: Instant,
     max_time: Duration,
     /// The number of events that have been read.
@@ -65,15 +74,15 @@ struct PageReader<'p> {
     time_exceeded: bool,
 }
 
-impl<'p> PageReader<'p> {
-    fn new(page: &'p [u8], limits: &'p ExtractLimits) -> Self {
+impl<'p, H: PageEventHandler> PageReader<'p, H> {
+    fn new(page: &'p [u8], max_time: Duration, handler: H) -> Self {
         PageReader {
             page,
             position: 0,
             references: ReferenceDecoder::default(),
-            sections: SectionBuilder::new(limits),
+            handler,
             start: Instant::now(),
-            max_time: limits.time,
+            max_time,
             events: 0,
             time_exceeded: false,
         }
@@ -89,9 +98,9 @@ impl<'p> PageReader<'p> {
         }
         self.count_event()?;
         if chunk.text_type().allows_html_entities() {
-            self.sections.handle(&PageEvent::Text(&self.references.decode(text)));
+            self.handler.handle(&PageEvent::Text(&self.references.decode(text)));
         } else {
-            self.sections.handle(&PageEvent::Text(text));
+            self.handler.handle(&PageEvent::Text(text));
         }
         Ok(())
     }
@@ -118,7 +127,7 @@ impl<'p> PageReader<'p> {
         self.position = end;
         for event in TagReader::new(markup) {
             self.count_event()?;
-            self.sections.handle(&event);
+            self.handler.handle(&event);
         }
         Ok(())
     }
@@ -126,7 +135,7 @@ impl<'p> PageReader<'p> {
     /// Reads the end of a text that could have been the start of a character reference.
     fn end_text(&mut self) {
         if let Some(text) = self.references.finish() {
-            self.sections.handle(&PageEvent::Text(&text));
+            self.handler.handle(&PageEvent::Text(&text));
         }
     }
 

@@ -1,12 +1,14 @@
 //! Builds sections from the start tags, end tags and texts of a page.
 
 use super::content_rules::{
-    RootKind, is_fragment_link, is_left_out_by_attributes, is_left_out_by_name, is_permalink_sign, is_site_link,
+    OpenRoots, RootKind, is_fragment_link, is_left_out_by_attributes, is_left_out_by_name, is_permalink_sign,
+    is_site_link,
 };
-use super::element_effect::{ElementEffect, LeftOutElement, LinkStart, header_effect};
+use super::element_effect::{ElementEffect, LeftOutElement, LinkStart, UnclosedElement, header_effect};
 use super::element_name::ElementName;
 use super::open_elements::{EndTagAction, MAX_OPEN_ELEMENTS, OpenElement, OpenElements};
 use super::page_facts::PageFacts;
+use super::page_reader::PageEventHandler;
 use super::section_store::{CurrentSection, NewSection, SectionStore, TextKind};
 use super::tags::{PageEvent, StartTag};
 use super::text_buffer::{LineFeeds, MAX_CHARACTER_BYTES, Separator, TextBuffer, has_visible_text};
@@ -39,8 +41,10 @@ pub(super) struct SectionBuilder<'l> {
     /// The number of open elements beyond [`MAX_OPEN_ELEMENTS`], each of which must have an end tag.
     deeper_elements: u64,
     left_out: Option<LeftOutElement>,
-    /// The number of open elements of each kind of root, in the order of [`RootKind::ALL`].
-    open_roots: [u32; RootKind::ALL.len()],
+    /// Whether an element that is left out was among those beyond the limit. Its end is not known, so nothing after it
+    /// is read.
+    has_deep_left_out: bool,
+    open_roots: OpenRoots,
     /// The greatest kind of root in which text has been found.
     root: RootKind,
     open_links: u32,
@@ -60,6 +64,16 @@ pub(super) struct SectionBuilder<'l> {
     preceding_anchor: Option<String>,
 }
 
+impl PageEventHandler for SectionBuilder<'_> {
+    fn handle(&mut self, event: &PageEvent<'_>) {
+        match event {
+            PageEvent::Start(tag) => self.start_element(tag),
+            PageEvent::End(name) => self.end_element(*name),
+            PageEvent::Text(text) => self.read_text(text),
+        }
+    }
+}
+
 impl<'l> SectionBuilder<'l> {
     pub(super) fn new(limits: &'l ExtractLimits) -> Self {
         SectionBuilder {
@@ -69,7 +83,8 @@ impl<'l> SectionBuilder<'l> {
             elements: OpenElements::default(),
             deeper_elements: 0,
             left_out: None,
-            open_roots: [0; RootKind::ALL.len()],
+            has_deep_left_out: false,
+            open_roots: OpenRoots::default(),
             root: RootKind::Page,
             open_links: 0,
             open_code: 0,
@@ -83,18 +98,9 @@ impl<'l> SectionBuilder<'l> {
         }
     }
 
-    /// Reads the next event of the page.
-    pub(super) fn handle(&mut self, event: &PageEvent<'_>) {
-        match event {
-            PageEvent::Start(tag) => self.start_element(tag),
-            PageEvent::End(name) => self.end_element(*name),
-            PageEvent::Text(text) => self.read_text(text),
-        }
-    }
-
     /// Ends all open elements and returns what has been read.
     pub(super) fn finish(mut self, time_exceeded: bool) -> ExtractedPage {
-        self.close_to(0);
+        self.close_elements(0);
         let stored = self.sections.finish();
         let mut left_out = stored.left_out;
         left_out.time_exceeded = time_exceeded;
@@ -118,6 +124,7 @@ impl<'l> SectionBuilder<'l> {
         let name = tag.name;
         if self.deeper_elements > 0 || self.elements.len() >= MAX_OPEN_ELEMENTS {
             self.deeper_elements += u64::from(!name.is_void());
+            self.has_deep_left_out |= !name.is_void() && (is_left_out_by_attributes(tag) || is_left_out_by_name(name));
             self.separate_blocks(name);
             return;
         }
@@ -136,7 +143,7 @@ impl<'l> SectionBuilder<'l> {
         if matches!(name, ElementName::Html | ElementName::Body) {
             // The content is in these elements to the end of the page, also after their end tags.
             if let Some(root) = RootKind::of_element(tag) {
-                self.open_roots[root_index(root)] += 1;
+                self.open_roots.start(root);
             }
             return;
         }
@@ -179,7 +186,7 @@ impl<'l> SectionBuilder<'l> {
             return ElementEffect::Title;
         }
         if is_left_out_by_name(tag.name) {
-            let has_h1 = tag.name == ElementName::Header && self.greatest_open_root() > RootKind::Page;
+            let has_h1 = tag.name == ElementName::Header && self.open_roots.greatest() > RootKind::Page;
             return ElementEffect::LeaveOut(if has_h1 { LeftOutElement::ExceptH1 } else { LeftOutElement::Whole });
         }
         if let Some(root) = RootKind::of_element(tag) {
@@ -246,7 +253,7 @@ impl<'l> SectionBuilder<'l> {
     }
 
     fn open_heading(&mut self, depth: usize, level: u8, anchor: Option<String>) {
-        if self.greatest_open_root() < self.root {
+        if self.open_roots.greatest() < self.root {
             return;
         }
         self.heading = Some(OpenHeading {
@@ -281,7 +288,7 @@ impl<'l> SectionBuilder<'l> {
             ElementEffect::None | ElementEffect::Title => {}
             ElementEffect::LeaveOut(element) => self.left_out = Some(element),
             ElementEffect::InHeader(left_out) => self.left_out = left_out,
-            ElementEffect::Root(root) => self.open_roots[root_index(root)] += 1,
+            ElementEffect::Root(root) => self.open_roots.start(root),
             ElementEffect::Link(_) => self.open_links += 1,
             ElementEffect::Code => self.open_code += 1,
             ElementEffect::Preformatted => {
@@ -301,7 +308,13 @@ impl<'l> SectionBuilder<'l> {
         }
         match self.elements.end_tag_action(name) {
             EndTagAction::Ignore => {}
-            EndTagAction::CloseTo(depth) => self.close_to(depth),
+            EndTagAction::CloseTo(depth) => {
+                let unclosed = self.close_elements(depth);
+                // The element at this depth has the end tag itself.
+                if let Some(element) = unclosed.filter(|element| element.depth > depth || element.name != name) {
+                    self.open_again(element);
+                }
+            }
             EndTagAction::CloseOnly(depth) => {
                 if let Some((name, effect)) = self.elements.close_only(depth) {
                     self.end_effect(name, effect);
@@ -310,12 +323,36 @@ impl<'l> SectionBuilder<'l> {
         }
     }
 
-    /// Ends the open elements from a depth on.
+    /// Ends the open elements from a depth on, and opens the formatting element among them that is left out again.
     fn close_to(&mut self, depth: usize) {
+        if let Some(element) = self.close_elements(depth) {
+            self.open_again(element);
+        }
+    }
+
+    /// Opens a formatting element that is left out again, as browsers do after the block in which it was not closed
+    /// ("reconstruct the active formatting elements", HTML Standard, 13.2.4.3).
+    fn open_again(&mut self, element: UnclosedElement) {
+        self.inline_effects += u32::from(element.name.is_inline());
+        self.left_out = Some(element.left_out);
+        self.elements.push(element.name, ElementEffect::LeaveOut(element.left_out), None);
+    }
+
+    /// Ends the open elements from a depth on. Returns the formatting element among them that is left out, unless a
+    /// cell or a template around it ends as well.
+    fn close_elements(&mut self, depth: usize) -> Option<UnclosedElement> {
+        let mut unclosed = None;
         while self.elements.len() > depth
             && let Some(OpenElement { name, effect, .. }) = self.elements.pop()
         {
             let ended_depth = self.elements.len();
+            match (name, &effect) {
+                (name, ElementEffect::LeaveOut(left_out)) if name.is_formatting() => {
+                    unclosed = Some(UnclosedElement { name, depth: ended_depth, left_out: *left_out });
+                }
+                (ElementName::Cell | ElementName::TablePart(_) | ElementName::Template, _) => unclosed = None,
+                _ => {}
+            }
             if self.heading.as_ref().is_some_and(|heading| heading.depth == ended_depth) {
                 self.finish_heading();
             }
@@ -325,6 +362,7 @@ impl<'l> SectionBuilder<'l> {
             self.end_effect(name, effect);
             self.separate_blocks(name);
         }
+        unclosed
     }
 
     fn end_effect(&mut self, name: ElementName, effect: ElementEffect) {
@@ -334,7 +372,7 @@ impl<'l> SectionBuilder<'l> {
             ElementEffect::LeaveOut(_) => self.left_out = None,
             ElementEffect::InHeader(_) => self.left_out = Some(LeftOutElement::ExceptH1),
             ElementEffect::Title => self.facts.end_title(),
-            ElementEffect::Root(root) => self.open_roots[root_index(root)] -= 1,
+            ElementEffect::Root(root) => self.open_roots.end(root),
             ElementEffect::Link(start) => {
                 self.open_links -= 1;
                 self.has_uncounted_link = false;
@@ -397,8 +435,8 @@ impl<'l> SectionBuilder<'l> {
             self.facts.push_title(text);
             return;
         }
-        let root = self.greatest_open_root();
-        if self.left_out.is_some() || root < self.root {
+        let root = self.open_roots.greatest();
+        if self.left_out.is_some() || self.has_deep_left_out || root < self.root {
             return;
         }
         if has_visible_text(text) {
@@ -438,15 +476,4 @@ impl<'l> SectionBuilder<'l> {
             None => self.sections.separate(Separator::Line),
         }
     }
-
-    /// Returns the greatest kind of root that is open.
-    fn greatest_open_root(&self) -> RootKind {
-        let open = RootKind::ALL.into_iter().zip(self.open_roots).find(|&(_, open)| open > 0);
-        open.map_or(RootKind::Page, |(kind, _)| kind)
-    }
-}
-
-/// The place of a kind of root in [`RootKind::ALL`].
-fn root_index(root: RootKind) -> usize {
-    RootKind::ALL.len() - 1 - root as usize
 }

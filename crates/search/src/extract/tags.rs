@@ -14,7 +14,7 @@ const MAX_ID_BYTES: usize = 1024;
 
 /// A part of a page, in document order.
 #[derive(Debug)]
-pub(super) enum PageEvent<'a> {
+pub(crate) enum PageEvent<'a> {
     Start(StartTag<'a>),
     End(ElementName),
     /// A text or a piece of one, with character references decoded.
@@ -23,15 +23,18 @@ pub(super) enum PageEvent<'a> {
 
 /// A start tag with the attributes that extraction uses, as they are written.
 #[derive(Debug)]
-pub(super) struct StartTag<'a> {
-    pub(super) name: ElementName,
-    pub(super) is_self_closing: bool,
+pub(crate) struct StartTag<'a> {
+    pub(crate) name: ElementName,
+    pub(crate) is_self_closing: bool,
+    /// The attributes of which only the presence counts.
+    present: PresentAttributes,
+    /// The name, the attributes and the end of the tag, as they are written.
+    markup: &'a [u8],
     id: Option<&'a [u8]>,
     class: Option<&'a [u8]>,
     role: Option<&'a [u8]>,
     aria_hidden: Option<&'a [u8]>,
-    pagefind_body: Option<&'a [u8]>,
-    pagefind_ignore: Option<&'a [u8]>,
+    style: Option<&'a [u8]>,
     href: Option<&'a [u8]>,
     lang: Option<&'a [u8]>,
     rel: Option<&'a [u8]>,
@@ -41,17 +44,36 @@ pub(super) struct StartTag<'a> {
     content: Option<&'a [u8]>,
 }
 
+/// A set of attributes that are present.
+#[derive(Debug, Clone, Copy, Default)]
+struct PresentAttributes(u8);
+
+impl PresentAttributes {
+    const HIDDEN: u8 = 1;
+    const PAGEFIND_BODY: u8 = 2;
+    const PAGEFIND_IGNORE: u8 = 4;
+
+    fn add(&mut self, attribute: u8) {
+        self.0 |= attribute;
+    }
+
+    fn contains(self, attribute: u8) -> bool {
+        self.0 & attribute != 0
+    }
+}
+
 impl<'a> StartTag<'a> {
-    fn new(name: ElementName) -> Self {
+    fn new(name: ElementName, markup: &'a [u8]) -> Self {
         StartTag {
             name,
             is_self_closing: false,
+            present: PresentAttributes::default(),
+            markup,
             id: None,
             class: None,
             role: None,
             aria_hidden: None,
-            pagefind_body: None,
-            pagefind_ignore: None,
+            style: None,
             href: None,
             lang: None,
             rel: None,
@@ -70,8 +92,10 @@ impl<'a> StartTag<'a> {
             b"class" => &mut self.class,
             b"role" => &mut self.role,
             b"aria-hidden" => &mut self.aria_hidden,
-            b"data-pagefind-body" => &mut self.pagefind_body,
-            b"data-pagefind-ignore" => &mut self.pagefind_ignore,
+            b"hidden" => return self.present.add(PresentAttributes::HIDDEN),
+            b"style" => &mut self.style,
+            b"data-pagefind-body" => return self.present.add(PresentAttributes::PAGEFIND_BODY),
+            b"data-pagefind-ignore" => return self.present.add(PresentAttributes::PAGEFIND_IGNORE),
             b"href" => &mut self.href,
             b"lang" => &mut self.lang,
             b"rel" => &mut self.rel,
@@ -83,56 +107,97 @@ impl<'a> StartTag<'a> {
         attribute.get_or_insert(value);
     }
 
+    /// Whether the element has this name, which is in lower case. A name group holds several.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        let len = self.markup.iter().position(|&byte| is_name_end(byte)).unwrap_or(self.markup.len());
+        self.markup[..len].eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    /// Reads the tag again for an attribute that is needed seldom. `name` is in lower case.
+    pub(crate) fn attribute(&self, name: &str) -> Option<Cow<'a, str>> {
+        let reader = &mut TagReader { rest: self.markup };
+        reader.take_until(is_name_end)?;
+        loop {
+            reader.take_until(|byte| !is_space(byte))?;
+            match *reader.rest.first()? {
+                b'>' => return None,
+                b'/' => {
+                    reader.take(1);
+                }
+                _ => {
+                    let (written, value) = reader.read_attribute()?;
+                    if written.eq_ignore_ascii_case(name.as_bytes()) {
+                        return Some(decode(value));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The words of `class`, as they are written but for bytes that are not UTF-8.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let class = self.class.unwrap_or_default();
+        class.split(u8::is_ascii_whitespace).filter_map(|word| std::str::from_utf8(word).ok())
+    }
+
     /// The fragment identifier that leads to the element.
-    pub(super) fn anchor(&self) -> Option<String> {
+    pub(crate) fn anchor(&self) -> Option<String> {
         let is_anchor = |value: &&[u8]| !value.is_empty() && value.len() <= MAX_ID_BYTES;
         let name = self.name_value.filter(|_| self.name == ElementName::A);
         self.id.filter(is_anchor).or(name.filter(is_anchor)).map(|value| decode(value).into_owned())
     }
 
-    pub(super) fn has_class(&self, class: &str) -> bool {
+    pub(crate) fn has_class(&self, class: &str) -> bool {
         self.class.is_some_and(|value| has_word(value, |word| word == class.as_bytes()))
     }
 
-    pub(super) fn has_role(&self, role: &str) -> bool {
+    pub(crate) fn has_role(&self, role: &str) -> bool {
         self.role.is_some_and(|value| has_word(value, |word| word.eq_ignore_ascii_case(role.as_bytes())))
     }
 
     /// Whether `rel` contains a word.
-    pub(super) fn has_rel(&self, rel: &str) -> bool {
+    pub(crate) fn has_rel(&self, rel: &str) -> bool {
         self.rel.is_some_and(|value| has_word(value, |word| word.eq_ignore_ascii_case(rel.as_bytes())))
     }
 
-    pub(super) fn is_aria_hidden(&self) -> bool {
+    pub(crate) fn is_aria_hidden(&self) -> bool {
         self.aria_hidden.is_some_and(|value| value.trim_ascii().eq_ignore_ascii_case(b"true"))
     }
 
-    pub(super) fn has_pagefind_body(&self) -> bool {
-        self.pagefind_body.is_some()
+    pub(crate) fn has_hidden(&self) -> bool {
+        self.present.contains(PresentAttributes::HIDDEN)
     }
 
-    pub(super) fn has_pagefind_ignore(&self) -> bool {
-        self.pagefind_ignore.is_some()
+    pub(crate) fn style(&self) -> Option<Cow<'a, str>> {
+        self.style.map(decode)
     }
 
-    pub(super) fn href(&self) -> Option<Cow<'a, str>> {
+    pub(crate) fn has_pagefind_body(&self) -> bool {
+        self.present.contains(PresentAttributes::PAGEFIND_BODY)
+    }
+
+    pub(crate) fn has_pagefind_ignore(&self) -> bool {
+        self.present.contains(PresentAttributes::PAGEFIND_IGNORE)
+    }
+
+    pub(crate) fn href(&self) -> Option<Cow<'a, str>> {
         self.href.map(decode)
     }
 
-    pub(super) fn lang(&self) -> Option<Cow<'a, str>> {
+    pub(crate) fn lang(&self) -> Option<Cow<'a, str>> {
         self.lang.map(decode)
     }
 
     /// The value of the attribute `name`.
-    pub(super) fn name_value(&self) -> Option<Cow<'a, str>> {
+    pub(crate) fn name_value(&self) -> Option<Cow<'a, str>> {
         self.name_value.map(decode)
     }
 
-    pub(super) fn http_equiv(&self) -> Option<Cow<'a, str>> {
+    pub(crate) fn http_equiv(&self) -> Option<Cow<'a, str>> {
         self.http_equiv.map(decode)
     }
 
-    pub(super) fn content(&self) -> Option<Cow<'a, str>> {
+    pub(crate) fn content(&self) -> Option<Cow<'a, str>> {
         self.content.map(decode)
     }
 }
@@ -153,12 +218,12 @@ fn decode(value: &[u8]) -> Cow<'_, str> {
 /// Iterates over the tags in a stretch of HTML between two texts. It has no text, because the HTML parser has found
 /// where each text begins; there a `<` may stand for itself. A document type and the marks of a CDATA section are
 /// skipped.
-pub(super) struct TagReader<'a> {
+pub(crate) struct TagReader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> TagReader<'a> {
-    pub(super) fn new(markup: &'a [u8]) -> Self {
+    pub(crate) fn new(markup: &'a [u8]) -> Self {
         TagReader { rest: markup }
     }
 
@@ -176,8 +241,9 @@ impl<'a> TagReader<'a> {
 
     /// Reads a tag after `<` or `</`. Returns `None` for a tag that the page does not finish; the parser ignores it.
     fn read_tag(&mut self, is_end_tag: bool) -> Option<PageEvent<'a>> {
-        let name = ElementName::parse(self.take_until(|byte| is_space(byte) || matches!(byte, b'/' | b'>'))?);
-        let mut tag = StartTag::new(name);
+        let markup = self.rest;
+        let name = ElementName::parse(self.take_until(is_name_end)?);
+        let mut tag = StartTag::new(name, markup);
         loop {
             self.take_until(|byte| !is_space(byte))?;
             match *self.rest.first()? {
@@ -242,6 +308,11 @@ impl<'a> Iterator for TagReader<'a> {
             self.take(end);
         }
     }
+}
+
+/// Whether a byte ends the name of an element.
+fn is_name_end(byte: u8) -> bool {
+    is_space(byte) || matches!(byte, b'/' | b'>')
 }
 
 /// Whether a byte is white space in a tag.
@@ -317,6 +388,16 @@ mod tests {
         let long = format!("<p id={}>", "x".repeat(MAX_ID_BYTES + 1));
         let Some(PageEvent::Start(tag)) = TagReader::new(long.as_bytes()).next() else { panic!("a start tag") };
         assert_eq!(tag.anchor(), None);
+    }
+
+    #[test]
+    fn attributes_that_are_needed_seldom_are_found_in_the_tag() {
+        let markup = b"<ol / START='3' start=4 data-x>text start=5";
+        let Some(PageEvent::Start(tag)) = TagReader::new(markup).next() else { panic!("a start tag") };
+        assert!(tag.is_named("ol") && !tag.is_named("ul"));
+        assert_eq!(tag.attribute("start").as_deref(), Some("3"));
+        assert_eq!(tag.attribute("data-x").as_deref(), Some(""));
+        assert_eq!(tag.attribute("text"), None);
     }
 
     #[test]

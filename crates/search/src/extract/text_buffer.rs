@@ -1,11 +1,11 @@
 //! Collects text as a reader sees it: white space is collapsed, and characters without a shape are removed.
 
 /// The maximum length of a character in UTF-8, in bytes.
-pub(super) const MAX_CHARACTER_BYTES: usize = 4;
+pub(crate) const MAX_CHARACTER_BYTES: usize = 4;
 
 /// The white space between two runs of visible characters. Of several separators in a row, the greatest counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Separator {
+pub(crate) enum Separator {
     #[default]
     None,
     /// A space, between words.
@@ -16,7 +16,7 @@ pub(super) enum Separator {
 
 /// The meaning of a line feed in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LineFeeds {
+pub(crate) enum LineFeeds {
     /// A line feed is white space like any other.
     Collapse,
     /// A line feed ends a line, as in a `pre` element.
@@ -25,18 +25,18 @@ pub(super) enum LineFeeds {
 
 /// The result of [`TextBuffer::push`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct PushedText {
+pub(crate) struct PushedText {
     /// The offset in the buffer of the first character that was appended.
-    pub(super) start: Option<usize>,
+    pub(crate) start: Option<usize>,
     /// The number of words that begin in the text that was appended.
-    pub(super) words: u32,
+    pub(crate) words: u32,
     /// The number of bytes of visible characters that were left out.
-    pub(super) left_out_bytes: usize,
+    pub(crate) left_out_bytes: usize,
 }
 
 /// Text with collapsed white space, and no white space at its start and end.
 #[derive(Debug, Default)]
-pub(super) struct TextBuffer {
+pub(crate) struct TextBuffer {
     text: String,
     /// The white space before the next visible character.
     separator: Separator,
@@ -45,20 +45,20 @@ pub(super) struct TextBuffer {
 }
 
 impl TextBuffer {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.text.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    pub(super) fn into_text(self) -> String {
+    pub(crate) fn into_text(self) -> String {
         self.text
     }
 
     /// Returns the text in one line with at most `max_chars` characters, and whether it was cut.
-    pub(super) fn into_line(self, max_chars: usize) -> (String, bool) {
+    pub(crate) fn into_line(self, max_chars: usize) -> (String, bool) {
         let mut line = self.text.replace('\n', " ");
         let end = line.char_indices().nth(max_chars).map(|(end, _)| end);
         if let Some(end) = end {
@@ -68,7 +68,7 @@ impl TextBuffer {
     }
 
     /// Separates the text so far from the text that follows.
-    pub(super) fn separate(&mut self, separator: Separator) {
+    pub(crate) fn separate(&mut self, separator: Separator) {
         if !self.text.is_empty() {
             self.separator = self.separator.max(separator);
             self.is_in_word = false;
@@ -77,7 +77,7 @@ impl TextBuffer {
 
     /// Appends a text. `remaining_bytes` is the number of bytes that may still be appended, and is reduced; once a
     /// character does not fit, it is zero.
-    pub(super) fn push(&mut self, text: &str, line_feeds: LineFeeds, remaining_bytes: &mut usize) -> PushedText {
+    pub(crate) fn push(&mut self, text: &str, line_feeds: LineFeeds, remaining_bytes: &mut usize) -> PushedText {
         let mut pushed = PushedText::default();
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
@@ -135,7 +135,7 @@ impl TextBuffer {
 
     /// Removes what was appended after the first `len` bytes, if it consists of characters for which `is_removed` is
     /// true.
-    pub(super) fn revert_if(&mut self, len: usize, is_removed: impl Fn(char) -> bool) {
+    pub(crate) fn revert_if(&mut self, len: usize, is_removed: impl Fn(char) -> bool) {
         let Some(appended) = self.text.get(len..).filter(|appended| !appended.is_empty()) else { return };
         if !appended.chars().all(|c| c.is_whitespace() || is_removed(c)) {
             return;
@@ -156,18 +156,18 @@ fn is_visible(character: char) -> bool {
 }
 
 /// Whether a text contains a character that is not removed or collapsed.
-pub(super) fn has_visible_text(text: &str) -> bool {
+pub(crate) fn has_visible_text(text: &str) -> bool {
     text.chars().any(is_visible)
 }
 
 /// Counts the bytes of the visible characters of a text.
-pub(super) fn visible_bytes(text: &str) -> usize {
+pub(crate) fn visible_bytes(text: &str) -> usize {
     text.chars().filter(|&c| is_visible(c)).map(char::len_utf8).sum()
 }
 
 /// Whether a character is removed: it controls a terminal, changes the direction of text, or has no width (Unicode,
 /// `Default_Ignorable_Code_Point`). Such characters would hide text from a reader or change how a result is shown.
-pub(crate) fn is_invisible(character: char) -> bool {
+pub fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'

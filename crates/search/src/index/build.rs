@@ -35,11 +35,11 @@ use super::part_writer::{FinishedPart, PartWriter, create_folder, merge_parts};
 use super::repetitions::{PageText, find_repetitions};
 use super::schema::SearchSchema;
 use super::section_tokens::{SectionTokens, StemCaches, stem_language};
-use super::site_links::{find_target, read_sitemaps};
+use super::site_links::{SitemapEntry, find_target, read_sitemaps};
 use super::titles::{find_common_end, without_end};
 
 /// The maximum size of an HTML file in bytes. A larger one is left out.
-const MAX_PAGE_BYTES: u64 = 32 << 20;
+pub(crate) const MAX_PAGE_BYTES: u64 = 32 << 20;
 /// The maximum number of sections of an index. A query needs a few bytes of memory for each.
 const MAX_INDEX_SECTIONS: u64 = 1 << 21;
 /// The minimum size of a part of the index in bytes.
@@ -241,7 +241,7 @@ struct IndexBuilder<'a> {
     progress: &'a BuildProgress,
     schema: SearchSchema,
     /// The addresses of files that are in a sitemap.
-    sitemap: HashMap<usize, String>,
+    sitemap: HashMap<usize, SitemapEntry>,
     candidates: Vec<CandidatePage>,
     parts_folder: Directory,
     /// The next candidate to read.
@@ -383,7 +383,7 @@ impl<'a> PageIndexer<'a> {
             },
             title: extracted.title.chars().take(MAX_TITLE_CHARS).collect(),
             lang: extracted.lang.clone(),
-            address: own_address.map(|target| &target.address).or(in_sitemap).cloned(),
+            address: own_address.map(|target| &target.address).or(in_sitemap.map(|entry| &entry.address)).cloned(),
             words: extracted.words,
             score_percent: rate_page(extracted),
             text: PageText::new(extracted),

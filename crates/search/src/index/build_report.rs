@@ -24,11 +24,11 @@ impl BuildProgress {
         self.done.load(Ordering::Relaxed)
     }
 
-    pub(super) fn start(&self, pages: usize) {
+    pub(crate) fn start(&self, pages: usize) {
         self.pages.store(pages as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn finish_page(&self) {
+    pub(crate) fn finish_page(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 }

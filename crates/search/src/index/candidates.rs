@@ -10,53 +10,95 @@ use super::build_report::LeftOutPages;
 
 /// A file that can be a page of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CandidatePage {
+pub(crate) struct CandidatePage {
     /// The number of the file in the version.
-    pub(super) file: usize,
+    pub(crate) file: usize,
     /// The path of the file.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// The addresses that lead to the file without a redirect, without a leading slash, the usual one first.
-    pub(super) addresses: Vec<String>,
+    pub(crate) addresses: Vec<String>,
+}
+
+/// The reason why a file is not a page that readers find.
+enum NotListed {
+    /// It is not an HTML file.
+    NoPage,
+    /// Its path is not UTF-8.
+    UnreadablePath,
+    /// It is shown for addresses that do not exist.
+    NotFoundPage,
+    /// A pattern excludes it.
+    Excluded,
+    /// No address leads to it without a redirect.
+    NotServed,
+}
+
+/// Returns the usual address of a page of a version, below the base path and without a leading slash; `None` if
+/// readers do not find the file: it is not an HTML file, a pattern of `exclude` matches one of its addresses, it is
+/// shown for addresses that do not exist, or no address leads to it without a redirect. The page itself is not read.
+pub fn find_listed_address(
+    version: &SealedVersion,
+    settings: &AddressSettings,
+    exclude: &[Pattern],
+    file: usize,
+) -> Option<String> {
+    let candidate = check_candidate(version, &route_settings(version, settings), exclude, file).ok()?;
+    candidate.addresses.into_iter().next()
+}
+
+fn route_settings<'a>(version: &SealedVersion, settings: &'a AddressSettings) -> RouteSettings<'a> {
+    RouteSettings {
+        base_path: &settings.base_path,
+        slashes: settings.slashes.unwrap_or(version.auto_slashes),
+        rules: &settings.rules,
+    }
 }
 
 /// Returns the HTML files of a version that are served, in byte order of their paths, and counts the others.
-pub(super) fn find_candidates(
+pub(crate) fn find_candidates(
     version: &SealedVersion,
     settings: &AddressSettings,
     exclude: &[Pattern],
     left_out: &mut LeftOutPages,
 ) -> Vec<CandidatePage> {
-    let routes = RouteSettings {
-        base_path: &settings.base_path,
-        slashes: settings.slashes.unwrap_or(version.auto_slashes),
-        rules: &settings.rules,
-    };
+    let routes = route_settings(version, settings);
     let mut candidates = Vec::new();
     for file in 0..version.index().len() {
-        let path = version.index().path(file);
-        if !is_page(path) {
-            continue;
-        }
-        let Ok(path) = std::str::from_utf8(path) else {
-            left_out.unreadable += 1;
-            continue;
-        };
-        let forms = address_forms(path, version.is_next);
-        if Some(file) == version.not_found || is_not_found_page(path) {
-            left_out.not_found_page += 1;
-        } else if forms.iter().any(|form| is_excluded(exclude, form)) {
-            left_out.excluded += 1;
-        } else {
-            let addresses: Vec<String> =
-                forms.into_iter().filter(|form| is_served_at(version, &routes, file, form)).collect();
-            if addresses.is_empty() {
-                left_out.not_served += 1;
-            } else {
-                candidates.push(CandidatePage { file, path: path.to_owned(), addresses });
-            }
+        match check_candidate(version, &routes, exclude, file) {
+            Ok(candidate) => candidates.push(candidate),
+            Err(NotListed::NoPage) => {}
+            Err(NotListed::UnreadablePath) => left_out.unreadable += 1,
+            Err(NotListed::NotFoundPage) => left_out.not_found_page += 1,
+            Err(NotListed::Excluded) => left_out.excluded += 1,
+            Err(NotListed::NotServed) => left_out.not_served += 1,
         }
     }
     candidates
+}
+
+fn check_candidate(
+    version: &SealedVersion,
+    routes: &RouteSettings<'_>,
+    exclude: &[Pattern],
+    file: usize,
+) -> Result<CandidatePage, NotListed> {
+    let path = version.index().path(file);
+    if !is_page(path) {
+        return Err(NotListed::NoPage);
+    }
+    let path = std::str::from_utf8(path).map_err(|_| NotListed::UnreadablePath)?;
+    if Some(file) == version.not_found || is_not_found_page(path) {
+        return Err(NotListed::NotFoundPage);
+    }
+    let forms = address_forms(path, version.is_next);
+    if forms.iter().any(|form| is_excluded(exclude, form)) {
+        return Err(NotListed::Excluded);
+    }
+    let addresses: Vec<String> = forms.into_iter().filter(|form| is_served_at(version, routes, file, form)).collect();
+    if addresses.is_empty() {
+        return Err(NotListed::NotServed);
+    }
+    Ok(CandidatePage { file, path: path.to_owned(), addresses })
 }
 
 /// Whether a page is shown for addresses that do not exist: the page of the site or of one of its languages, or the one
@@ -111,7 +153,7 @@ fn is_served_at(version: &SealedVersion, routes: &RouteSettings<'_>, file: usize
 
 impl CandidatePage {
     /// Returns the address of the page: `preferred` if it leads to the page, otherwise the usual one.
-    pub(super) fn choose_address(&self, preferred: Option<&str>) -> &str {
+    pub(crate) fn choose_address(&self, preferred: Option<&str>) -> &str {
         let known = preferred.and_then(|preferred| self.addresses.iter().find(|address| *address == preferred));
         known.or(self.addresses.first()).map_or(&self.path, |address| address)
     }
@@ -131,6 +173,25 @@ mod tests {
         let mut left_out = LeftOutPages::default();
         let candidates = find_candidates(&seal_site(files), &AddressSettings::default(), &patterns, &mut left_out);
         (candidates.iter().map(|page| format!("/{}", page.choose_address(None))).collect(), left_out)
+    }
+
+    #[test]
+    fn only_a_page_that_readers_find_has_a_listed_address() {
+        let version = seal_site(&[
+            ("404.html", "<p>not found"),
+            ("a.css", "a{}"),
+            ("guide/index.html", "<p>guide"),
+            ("internal/x.html", "<p>x"),
+        ]);
+        let exclude = [Pattern::parse("/internal/:rest*", PatternDialect::DocsJson).unwrap()];
+        let listed = |path: &str| {
+            let file = version.index().find(path.as_bytes()).unwrap();
+            find_listed_address(&version, &AddressSettings::default(), &exclude, file)
+        };
+        assert_eq!(listed("guide/index.html").as_deref(), Some("guide/"));
+        for hidden in ["404.html", "a.css", "internal/x.html"] {
+            assert_eq!(listed(hidden), None, "{hidden}");
+        }
     }
 
     #[test]

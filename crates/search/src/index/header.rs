@@ -16,7 +16,7 @@ pub(crate) const HEADER_FILE: &str = "search.json";
 pub(super) const PAGES_FILE: &str = "pages";
 /// The number of the format. It is raised whenever the fields, the names, the meaning of the stored numbers or the
 /// version of tantivy change.
-pub const FORMAT_NUMBER: u32 = 2;
+pub const FORMAT_NUMBER: u32 = 3;
 
 /// The content of the header.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -57,12 +57,16 @@ mod titles;
 pub use build::{BuildSettings, build};
 pub use build_error::BuildError;
 pub use build_report::{BuildProgress, BuildReport, CutContent, LeftOutPages};
+pub use candidates::find_listed_address;
 pub use header::FORMAT_NUMBER;
-pub use search_index::{OpenError, SearchIndex};
+pub use search_index::{IndexedPage, OpenError, SearchIndex};
 
+pub(crate) use build::MAX_PAGE_BYTES;
+pub(crate) use candidates::{CandidatePage, find_candidates};
 pub(crate) use demotion::MAX_SECONDARY_PERCENT;
 pub(crate) use names::{MAX_STRENGTH, exact_key, pieces_key, split_into_pieces};
 pub(crate) use page_table::PageTable;
 pub(crate) use part_writer::MAX_STORED_TEXT_BYTES;
 pub(crate) use search_index::{IndexField, IndexSegment};
 pub(crate) use section_tokens::{has_sign, stem_language};
+pub(crate) use site_links::{SitemapEntry, read_sitemaps};

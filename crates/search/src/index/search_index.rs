@@ -43,6 +43,15 @@ pub struct SearchIndex {
     pub(crate) segment: Option<IndexSegment>,
 }
 
+/// A page of the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexedPage<'a> {
+    /// The address below the base path, without a leading slash.
+    pub address: &'a str,
+    /// The title; empty if the page has none.
+    pub title: &'a str,
+}
+
 impl std::fmt::Debug for SearchIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SearchIndex")
@@ -180,6 +189,14 @@ impl SearchIndex {
     /// Returns the size of the files in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Returns the page with this path; `None` if the index has no such page, or left it out.
+    pub fn find_page(&self, path: &str) -> Option<IndexedPage<'_>> {
+        let record = self.page_table.record(self.page_table.first_from(path));
+        // Pages that were left out have a record, whose other fields are empty.
+        let is_found = record.path == path && record.score_percent > 0;
+        is_found.then_some(IndexedPage { address: record.address, title: record.title })
     }
 }
 

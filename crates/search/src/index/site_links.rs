@@ -106,8 +106,17 @@ fn find_path(version: &SealedVersion, path: &str) -> Option<SiteTarget> {
     }
 }
 
-/// Reads the site's sitemaps. Returns the address of each file that is in one.
-pub(super) fn read_sitemaps(version: &SealedVersion) -> HashMap<usize, String> {
+/// A file in a sitemap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SitemapEntry {
+    /// The address, without a leading slash.
+    pub(crate) address: String,
+    /// The number of files before it.
+    pub(crate) position: usize,
+}
+
+/// Reads the site's sitemaps. Returns the entry of each file that is in one.
+pub(crate) fn read_sitemaps(version: &SealedVersion) -> HashMap<usize, SitemapEntry> {
     let mut addresses = HashMap::new();
     let mut sitemaps: Vec<usize> =
         SITEMAP_NAMES.iter().filter_map(|name| version.index().find(name.as_bytes())).collect();
@@ -124,7 +133,8 @@ pub(super) fn read_sitemaps(version: &SealedVersion) -> HashMap<usize, String> {
                     sitemaps.push(target.file);
                 }
             } else {
-                addresses.entry(target.file).or_insert(target.address);
+                let position = addresses.len();
+                addresses.entry(target.file).or_insert(SitemapEntry { address: target.address, position });
             }
         }
     }
@@ -201,8 +211,9 @@ mod tests {
         let nested = seal_site(&[&pages[..], &[("pages.xml", sitemap), ("sitemap.xml", index)]].concat());
         for version in [&direct, &other_name, &nested] {
             let addresses = read_sitemaps(version);
-            let find = |path: &str| addresses.get(&version.index().find(path.as_bytes()).unwrap()).map(String::as_str);
-            assert_eq!((find("a.html"), find("b.html"), find("c.html")), (Some("a"), Some("b.html"), None));
+            let entry = |path: &str| addresses.get(&version.index().find(path.as_bytes()).unwrap());
+            let find = |path: &str| entry(path).map(|entry| (entry.address.as_str(), entry.position));
+            assert_eq!((find("a.html"), find("b.html"), find("c.html")), (Some(("a", 0)), Some(("b.html", 1)), None));
         }
         assert!(read_sitemaps(&seal_site(&pages)).is_empty());
     }

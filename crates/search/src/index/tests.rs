@@ -61,6 +61,11 @@ fn pages_that_ask_for_it_errors_and_stubs_are_left_out() {
     expect_pages(&test, &["a.html"]);
     let expected = LeftOutPages { no_index: 1, refresh: 1, not_found_page: 1, ..LeftOutPages::default() };
     assert_eq!(test.report.left_out, expected);
+    let page = test.index.find_page("a.html");
+    assert_eq!(page, Some(IndexedPage { address: "a.html", title: "A" }));
+    for left_out in ["404.html", "hidden.html", "old.html", "script.js", "none.html", ""] {
+        assert_eq!(test.index.find_page(left_out), None, "{left_out}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub use open_search::render_open_search;
 pub use response::{
     DEFAULT_LIMIT, ExcerptMark, MAX_LIMIT, MAX_OFFSET, MAX_QUERY_CHARS, SearchResponse, SearchResult, SectionResult,
 };
-pub use search_box::{PAGE_CSS, SEARCH_CSS, SearchScriptSettings, render_search_script};
+pub use search_box::{ASK_CSS, PAGE_CSS, SEARCH_CSS, SearchScriptSettings, render_ask_script, render_search_script};
 
 /// The content security policy of the search page, without `frame-ancestors`, which the server decides. It allows the
 /// style sheet and the form, which is all the page has, and images: browsers request `/favicon.ico` for each page, and

@@ -1,4 +1,6 @@
-//! The files of the search box and the style sheet of the search page.
+//! The files of the search box, of its panel for questions, and the style sheet of the search page.
+
+use std::num::NonZeroUsize;
 
 /// The script of the search box, as written. [`render_search_script`] makes what is served.
 const SEARCH_JS: &str = include_str!("../../assets/search.js");
@@ -8,6 +10,12 @@ const READER_EVENTS_JS: &str = include_str!("../../assets/reader_events.js");
 
 /// The style sheet of the search box, served as `BASE/_docwharf/search.css`.
 pub const SEARCH_CSS: &str = include_str!("../../assets/search.css");
+
+/// The script of the panel for questions, as written. [`render_ask_script`] makes what is served.
+const ASK_JS: &str = include_str!("../../assets/ask.js");
+
+/// The style sheet of the panel for questions, served as `BASE/_docwharf/ask.css`.
+pub const ASK_CSS: &str = include_str!("../../assets/ask.css");
 
 /// The style sheet of the search page, served as `BASE/_docwharf/page.css`.
 pub const PAGE_CSS: &str = include_str!("../../assets/page.css");
@@ -27,6 +35,9 @@ pub struct SearchScriptSettings<'a> {
     pub button: bool,
     /// Whether the box sends the searches, clicks and views of readers to the server, which records them.
     pub events: bool,
+    /// The maximum length of a question in characters; `None` if no questions are answered, so that the box has no
+    /// button for them.
+    pub max_question: Option<NonZeroUsize>,
 }
 
 /// Renders `BASE/_docwharf/search.js`: the script with the settings as a JSON literal. Empty lines, lines of comments
@@ -37,10 +48,19 @@ pub fn render_search_script(settings: &SearchScriptSettings<'_>) -> String {
     if settings.events {
         json["events"] = true.into();
     }
+    if let Some(max_question) = settings.max_question {
+        json["ask"] = max_question.get().into();
+    }
     let reader_events = remove_comments(READER_EVENTS_JS);
     // A selector may contain the text of the other placeholder.
     let script = remove_comments(SEARCH_JS).replacen(EVENTS_PLACEHOLDER, reader_events.trim_end(), 1);
     script.replacen(SETTINGS_PLACEHOLDER, &json.to_string(), 1)
+}
+
+/// Renders `BASE/_docwharf/ask.js`, a module that the box imports: the script without empty lines, lines of comments
+/// and indentation.
+pub fn render_ask_script() -> String {
+    remove_comments(ASK_JS)
 }
 
 /// Returns the lines of a script without indentation, empty lines and lines of comments.
@@ -68,8 +88,14 @@ mod tests {
         let selectors = ["#a".to_owned(), "[title=\"*/{}</script>\u{2028}\"]".to_owned()];
         let events_off = serde_json::json!({ "selectors": selectors, "button": false });
         let events_on = serde_json::json!({ "selectors": selectors, "button": false, "events": true });
-        for (events, expected) in [(false, events_off), (true, events_on)] {
-            let script = render_search_script(&SearchScriptSettings { selectors: &selectors, button: false, events });
+        let ask_on = serde_json::json!({ "selectors": selectors, "button": false, "ask": 1000 });
+        let settings = SearchScriptSettings { selectors: &selectors, button: false, events: false, max_question: None };
+        for (settings, expected) in [
+            (settings, events_off),
+            (SearchScriptSettings { events: true, ..settings }, events_on),
+            (SearchScriptSettings { max_question: NonZeroUsize::new(1000), ..settings }, ask_on),
+        ] {
+            let script = render_search_script(&settings);
             let line = script.lines().find(|line| line.contains("\"selectors\"")).unwrap();
             let json = &line[line.find("= {").unwrap() + 2..line.rfind(';').unwrap()];
             assert_eq!(serde_json::from_str::<Value>(json).unwrap(), expected);
@@ -80,7 +106,12 @@ mod tests {
     #[test]
     fn a_selector_that_is_a_placeholder_stays_as_it_is() {
         let selectors = [EVENTS_PLACEHOLDER.to_owned()];
-        let script = render_search_script(&SearchScriptSettings { selectors: &selectors, button: true, events: true });
+        let script = render_search_script(&SearchScriptSettings {
+            selectors: &selectors,
+            button: true,
+            events: true,
+            max_question: None,
+        });
         assert_eq!(script.matches(EVENTS_PLACEHOLDER).count(), 1);
         assert!(script.contains("{\"button\":true,\"events\":true,\"selectors\":[\"/*EVENTS*/() => null\"]}"));
     }
@@ -88,7 +119,12 @@ mod tests {
     #[test]
     fn the_served_script_differs_from_the_written_one_in_comments_and_indentation_only() {
         assert_eq!(SEARCH_JS.matches(EVENTS_PLACEHOLDER).count(), 1);
-        let script = render_search_script(&SearchScriptSettings { selectors: &[], button: true, events: false });
+        let script = render_search_script(&SearchScriptSettings {
+            selectors: &[],
+            button: true,
+            events: false,
+            max_question: None,
+        });
         let code = |text: &str| {
             let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("//"));
             lines.collect::<Vec<_>>().join("\n")
@@ -121,15 +157,43 @@ mod tests {
         ];
         for word in forbidden {
             assert!(!SEARCH_JS.contains(word) && !READER_EVENTS_JS.contains(word), "{word}");
+            assert!(!ASK_JS.contains(word), "{word} in ask.js");
+        }
+    }
+
+    /// Returns the table of texts of a script by language, and the names of its texts.
+    fn read_texts(script: &str) -> (BTreeMap<String, Vec<String>>, Vec<String>) {
+        let start = script.find("/*TEXTS*/").unwrap() + "/*TEXTS*/".len();
+        let end = script.find("/*END*/").unwrap();
+        let mut table: BTreeMap<String, Vec<String>> = serde_json::from_str(&script[start..end]).unwrap();
+        let names = table.remove("names").unwrap();
+        (table, names)
+    }
+
+    #[test]
+    fn the_panel_has_all_words_in_the_languages_of_the_box() {
+        let ((of_box, _), (of_panel, names)) = (read_texts(SEARCH_JS), read_texts(ASK_JS));
+        assert!(of_box.keys().eq(of_panel.keys()), "{:?}", of_panel.keys());
+        for (lang, texts) in &of_panel {
+            assert_eq!(texts.len(), names.len(), "{lang}");
+            assert!(texts.iter().all(|text| !text.is_empty()), "{lang}");
+        }
+        for name in names {
+            assert!(ASK_JS.contains(&format!("texts.{name}")), "{name} is not used");
         }
     }
 
     #[test]
+    fn the_served_script_of_the_panel_is_a_module_with_one_function() {
+        let script = render_ask_script();
+        assert_eq!(script.matches("export ").count(), 1);
+        assert!(script.contains("export const createPanel = ") && !script.contains("\n\n"));
+        assert!(script.lines().all(|line| line.matches('`').count().is_multiple_of(2) || line.contains("FENCE")));
+    }
+
+    #[test]
     fn the_box_and_the_page_have_the_same_words() {
-        let start = SEARCH_JS.find("/*TEXTS*/").unwrap() + "/*TEXTS*/".len();
-        let end = SEARCH_JS.find("/*END*/").unwrap();
-        let mut table: BTreeMap<String, Vec<String>> = serde_json::from_str(&SEARCH_JS[start..end]).unwrap();
-        let names = table.remove("names").unwrap();
+        let (table, names) = read_texts(SEARCH_JS);
         assert_eq!(table.len(), TEXTS.len());
         for texts in &TEXTS {
             let in_box = &table[texts.lang];

@@ -92,7 +92,7 @@ fn an_idle_http2_connection_sends_queued_data_and_ends_with_no_error_despite_fra
     let (socket, address) = listener.accept().unwrap();
     socket.set_nonblocking(true).unwrap();
 
-    let peer = Peer { address, is_encrypted: false };
+    let peer = Peer { address, is_encrypted: false, is_loopback_listener: false };
     let site = Site::new(SiteSettings::default());
     let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
     let guard = OpenConnectionGuard::new(

@@ -27,7 +27,7 @@ use super::connection_deadlines::{HEAD_TIMEOUT, WaitReason};
 use super::header_pool;
 use super::logged_body::{LoggedBody, LoggedChunk};
 use super::peer::Peer;
-use super::respond::{may_wait, respond_from_cache, respond_now};
+use super::respond::{may_wait, needs_conversion, respond_from_cache, respond_now};
 use super::response_cache::{CacheAddress, HeadFormat};
 use super::site::Site;
 use super::turn::{RESPONSE_COST, TurnBudget, UNCACHED_RESPONSE_COST, end_turn};
@@ -231,7 +231,11 @@ impl Http1Connection {
             self.end_response(head.closes, Some(body.into()), None);
             self.cost += RESPONSE_COST;
         } else {
-            self.respond(&head, address, build_request(&head)?);
+            let request = build_request(&head)?;
+            if needs_conversion(&self.site, &request, self.peer) {
+                return None;
+            }
+            self.respond(&head, address, request);
             self.cost += UNCACHED_RESPONSE_COST;
         }
         Some(head.bytes.len())
@@ -240,6 +244,7 @@ impl Http1Connection {
     /// Answers a request that is not cached, and caches the response if possible.
     fn respond(&mut self, head: &PlainRequestHead<'_>, address: Option<CacheAddress<'_>>, request: Request<()>) {
         let (parts, body) = respond_now(&self.site, request, self.peer).into_parts();
+        debug_assert!(!body.is_streamed(), "a response that is available at once has a length");
         let closes = parts.headers.get(CONNECTION).is_some_and(|value| value == "close");
         let out = &mut self.send_buffer.buffer;
         let head_start = out.len();
@@ -358,7 +363,7 @@ mod tests {
     // copied each time.
     #[test]
     fn short_responses_to_pipelined_requests_are_written_together() {
-        let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false };
+        let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false, is_loopback_listener: false };
         let mut connection = Http1Connection::new(Site::new(SiteSettings::default()), peer, Arc::default());
         let requests = ["HEAD / HTTP/1.1\r\nHost: x\r\n\r\n"; 1000].concat();
         // A request that is not plain is passed to hyper, after all responses to the requests before it.
@@ -384,7 +389,7 @@ mod tests {
     /// Sends `input` on a new connection, then the end of the input. Returns the responses and the outcome. With
     /// `finishes`, the connection accepts no requests.
     fn respond_on_new_connection(site: &Arc<Site>, input: &str, finishes: bool) -> (String, Http1Outcome) {
-        let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false };
+        let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false, is_loopback_listener: false };
         let mut connection = Http1Connection::new(Arc::clone(site), peer, Arc::default());
         if finishes {
             connection.finish();
@@ -450,7 +455,7 @@ mod tests {
 
     #[test]
     fn each_request_head_has_a_fixed_deadline_but_a_client_that_does_not_read_has_none() {
-        let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false };
+        let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false, is_loopback_listener: false };
         let request_received = Arc::<AtomicBool>::default();
         let site = Site::new(SiteSettings::default());
         let mut connection = Http1Connection::new(site, peer, Arc::clone(&request_received));

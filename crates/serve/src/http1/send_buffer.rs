@@ -111,7 +111,7 @@ impl Http1SendBuffer {
                     Some(Ok(frame)) => self.chunk = frame.into_data().ok(),
                     Some(Err(never)) => match never {},
                     // The body is shorter than its Content-Length. The connection must end, so that the peer notices.
-                    None if body.len() > 0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                    None if !body.is_empty() => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
                     None => self.body = None,
                 }
             }
@@ -138,9 +138,7 @@ impl Http1SendBuffer {
 
     /// Returns whether everything has been written.
     fn is_sent(&self) -> bool {
-        self.written == self.buffer.len()
-            && self.chunk.is_none()
-            && self.body.as_ref().is_none_or(|body| body.len() == 0)
+        self.written == self.buffer.len() && self.chunk.is_none() && self.body.as_ref().is_none_or(LoggedBody::is_empty)
     }
 
     /// Writes once and returns the number of bytes written.

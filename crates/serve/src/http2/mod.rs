@@ -1,6 +1,6 @@
-//! HTTP/2 (RFC 9113) for site resources, written by hand because a site needs only part of it: no request body is used,
-//! nothing is pushed, and nearly every response is available at once, so a request needs no separate object and no
-//! separate task.
+//! HTTP/2 (RFC 9113) for site resources, written by hand because a site needs only part of it: few request bodies are
+//! used, nothing is pushed, and nearly every response is available at once, so a request needs no separate object and
+//! no separate task.
 //!
 //! A turn has one or more rounds. In each round the connection queues as much of the pending responses as the
 //! flow-control windows allow ([`streams`]), sends the queue ([`send_buffer`]), then reads the received bytes and
@@ -13,10 +13,10 @@
 //!
 //! The memory that a peer can make the connection hold is limited: a partial frame and one read of input; a partial
 //! field block; a dynamic table of 4 KiB; [`MAX_STREAMS`] pending responses, which refer to the mapped image except for
-//! a few that are being inflated; the counters of 256 request bodies that are being discarded ([`receive_window`]); and
-//! queued heads and replies, because no more input is handled while much is queued. Useless work is limited by
-//! [`abuse_limits`] and [`receive_window`], and the time for which a peer can make the connection wait by
-//! [`deadlines`].
+//! a few that are being inflated, or streamed ([`crate::streamed_body`]); the counters of 256 request bodies
+//! ([`receive_window`]), of which eight are collected ([`request_bodies`]); and queued heads and replies, because no
+//! more input is handled while much is queued. Useless work is limited by [`abuse_limits`] and [`receive_window`], and
+//! the time for which a peer can make the connection wait by [`deadlines`].
 
 mod abuse_limits;
 mod deadlines;
@@ -97,8 +97,8 @@ pub struct Http2Connection {
     newest_stream: u32,
     receive_window: ReceiveWindow,
     streams: Streams,
-    /// Responses that are not available yet: searches, events, and others while replaced versions are opened after a
-    /// start.
+    /// Responses that are not available yet: searches, those to POST requests, and others while replaced versions are
+    /// opened after a start.
     deferred: Vec<DeferredResponse>,
     /// The request bodies on which deferred responses depend.
     request_bodies: RequestBodies,
@@ -127,6 +127,8 @@ struct DeferredResponse {
     is_request_open: bool,
     /// The sum of the increments of the WINDOW_UPDATE frames that were received for the stream meanwhile, in bytes.
     window_increment: u32,
+    /// Whether the response is dropped when the peer closes its sending side.
+    ends_with_input: bool,
     response: DeferredSiteResponse,
 }
 
@@ -299,7 +301,7 @@ impl Http2Connection {
             // While received input is not handled, it may hold the rest of the frame or field block.
             is_partial: !self.has_unhandled_frames
                 && (!self.unhandled_input.is_empty() || self.partial_block.is_some() || !self.has_settings),
-            needs_window: sending_responses > 0,
+            needs_window: self.streams.needs_window(),
             sends_data: self.send_buffer.has_queued_data(),
             is_busy: !self.send_buffer.is_empty() || self.streams.waits_for_inflater || self.has_unhandled_frames,
             is_idle: sending_responses == 0
@@ -414,6 +416,8 @@ impl Http2Connection {
                 Poll::Ready(response) => {
                     let DeferredResponse { stream, is_request_open, window_increment, .. } =
                         self.deferred.swap_remove(index);
+                    self.request_bodies.remove(stream);
+                    self.receive_window.stop_collecting(stream);
                     self.queue_response(stream, is_request_open, response, None);
                     // Cannot fail: the sum was checked when its frames arrived.
                     let _ = self.streams.increase_window(stream, window_increment);
@@ -453,6 +457,9 @@ impl Http2Connection {
                 if self.is_input_closed {
                     // Their rest will not come.
                     self.request_bodies.clear();
+                    // The peer has most likely gone. What costs more than reading a file ends.
+                    self.deferred.retain(|deferred| !deferred.ends_with_input);
+                    self.streams.remove_streamed();
                 }
                 self.deadlines.clear_input();
                 self.send_buffer.has_sent = false;
@@ -465,5 +472,7 @@ impl Http2Connection {
     }
 }
 
+#[cfg(test)]
+mod streamed_tests;
 #[cfg(test)]
 mod tests;

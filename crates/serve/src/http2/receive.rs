@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::frame::{self, ErrorCode, FrameHeader, Http2Error, read_be};
 use super::hpack::DecodedFields;
-use super::receive_window::DiscardAction;
+use super::receive_window::BodyAction;
 use super::request::are_trailers;
 use super::{Http2Connection, MAX_STREAMS, PartialFieldBlock, SHUTDOWN_PING, ShutdownState};
 
@@ -193,11 +193,13 @@ impl Http2Connection {
         if increment > 0 {
             self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
         }
-        self.request_bodies.receive(frame.stream, content);
+        if !self.request_bodies.receive(frame.stream, content) {
+            self.receive_window.stop_collecting(frame.stream);
+        }
         if ends_stream {
             self.end_request(frame.stream);
         } else {
-            self.continue_discarding(frame.stream);
+            self.continue_receiving(frame.stream);
         }
         Ok(())
     }
@@ -205,17 +207,17 @@ impl Http2Connection {
     /// Handles the end of a response whose request has not ended (RFC 9113, section 8.1).
     pub(super) fn handle_unfinished_request(&mut self, id: u32) {
         self.receive_window.mark_response_queued(id);
-        self.continue_discarding(id);
+        self.continue_receiving(id);
     }
 
-    /// Lets the peer send more of the body of an answered request, or resets the stream.
-    fn continue_discarding(&mut self, id: u32) {
-        match self.receive_window.next_discard_action(id) {
-            DiscardAction::None => {}
-            DiscardAction::UpdateWindow(increment) => {
+    /// Lets the peer send more of a body that is collected or discarded, or resets the stream.
+    fn continue_receiving(&mut self, id: u32) {
+        match self.receive_window.next_body_action(id) {
+            BodyAction::None => {}
+            BodyAction::UpdateWindow(increment) => {
                 self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());
             }
-            DiscardAction::ResetStream => {
+            BodyAction::ResetStream => {
                 self.send_buffer.queue_frame(frame::RST_STREAM, 0, id, &(ErrorCode::NoError as u32).to_be_bytes());
             }
         }

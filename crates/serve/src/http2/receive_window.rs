@@ -1,6 +1,6 @@
 //! Receive-side flow control: the windows of the connection and of its streams. Request bodies are read; all but those
-//! with events (`request_bodies`) are discarded. Decides on which streams DATA is allowed (RFC 9113, section 5.1), how
-//! many bytes of it, and when WINDOW_UPDATE lets the peer send more.
+//! on which a response depends (`request_bodies`) are discarded. Decides on which streams DATA is allowed (RFC 9113,
+//! section 5.1), how many bytes of it, and when WINDOW_UPDATE lets the peer send more.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ const MIN_STREAM_INCREMENT: u32 = MIN_CONNECTION_INCREMENT as u32;
 
 /// The action that lets a peer send more of a request body, or stops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DiscardAction {
+pub(super) enum BodyAction {
     /// Nothing is sent.
     None,
     /// Send a WINDOW_UPDATE for the stream with this increment.
@@ -41,18 +41,18 @@ pub(super) enum DiscardAction {
 /// The receive window of a connection, and those of the streams whose request bodies have not ended.
 #[derive(Debug, Default)]
 pub(super) struct ReceiveWindow {
-    bodies: VecDeque<DiscardedBody>,
+    bodies: VecDeque<TrackedBody>,
     /// The newest stream whose body was removed from the list although it may still arrive.
     newest_removed: u32,
     /// Bytes received since the last WINDOW_UPDATE of the connection.
     unacknowledged: usize,
-    /// Bytes received since the connection began.
+    /// Bytes received since the connection began, except for those of bodies that are collected.
     discarded: u64,
 }
 
-/// A request body that is received and discarded, and the receive window of its stream.
+/// A request body that is received, and the receive window of its stream.
 #[derive(Debug)]
-struct DiscardedBody {
+struct TrackedBody {
     /// The stream.
     id: u32,
     /// Bytes of the body that were received.
@@ -63,6 +63,8 @@ struct DiscardedBody {
     is_response_queued: bool,
     /// Whether RST_STREAM was sent to stop the peer.
     is_reset: bool,
+    /// Whether the body is collected, so that the response needs all of it.
+    is_collected: bool,
     /// The declared Content-Length.
     content_length: Option<u64>,
 }
@@ -75,14 +77,31 @@ impl ReceiveWindow {
         {
             self.newest_removed = oldest.id;
         }
-        self.bodies.push_back(DiscardedBody {
+        self.bodies.push_back(TrackedBody {
             id,
             received: 0,
             window_used: 0,
             is_response_queued: false,
             is_reset: false,
+            is_collected: false,
             content_length,
         });
+    }
+
+    /// Marks the body of a stream as collected.
+    pub(super) fn collect(&mut self, id: u32) {
+        self.set_collected(id, true);
+    }
+
+    /// Marks the body of a stream as discarded from now on.
+    pub(super) fn stop_collecting(&mut self, id: u32) {
+        self.set_collected(id, false);
+    }
+
+    fn set_collected(&mut self, id: u32, is_collected: bool) {
+        if let Some(body) = self.bodies.iter_mut().find(|body| body.id == id) {
+            body.is_collected = is_collected;
+        }
     }
 
     /// Stops tracking the body of a stream that the peer has reset; returns whether it was tracked.
@@ -109,22 +128,23 @@ impl ReceiveWindow {
     }
 
     /// Returns the next action for a body of which a part was received, or whose response was just queued completely.
-    /// The window of a stream is not updated before its response is queued.
-    pub(super) fn next_discard_action(&mut self, id: u32) -> DiscardAction {
-        let Some(body) = self.bodies.iter_mut().find(|body| body.id == id) else { return DiscardAction::None };
-        if !body.is_response_queued || body.is_reset {
-            return DiscardAction::None;
+    /// Unless the body is collected, the window of a stream is not updated before its response is queued.
+    pub(super) fn next_body_action(&mut self, id: u32) -> BodyAction {
+        let Some(body) = self.bodies.iter_mut().find(|body| body.id == id) else { return BodyAction::None };
+        if !(body.is_response_queued || body.is_collected) || body.is_reset {
+            return BodyAction::None;
         }
-        if body.received > MAX_BODY_DISCARD_BYTES
-            || body.content_length.is_some_and(|length| length > MAX_BODY_DISCARD_BYTES)
+        if !body.is_collected
+            && (body.received > MAX_BODY_DISCARD_BYTES
+                || body.content_length.is_some_and(|length| length > MAX_BODY_DISCARD_BYTES))
         {
             body.is_reset = true;
-            return DiscardAction::ResetStream;
+            return BodyAction::ResetStream;
         }
         if body.window_used < MIN_STREAM_INCREMENT {
-            return DiscardAction::None;
+            return BodyAction::None;
         }
-        DiscardAction::UpdateWindow(std::mem::take(&mut body.window_used))
+        BodyAction::UpdateWindow(std::mem::take(&mut body.window_used))
     }
 
     /// Checks that DATA is allowed on a stream; an error if its request has ended (RFC 9113, section 5.1).
@@ -145,7 +165,9 @@ impl ReceiveWindow {
         responses: u64,
     ) -> Result<u32, Http2Error> {
         self.unacknowledged += len;
-        self.discarded += len as u64;
+        // The content of a collected body has its own bound; padding has none.
+        let is_collected = self.bodies.iter().any(|body| body.id == id && body.is_collected);
+        self.discarded += if is_collected { len - content } else { len } as u64;
         if self.unacknowledged > WINDOW_BYTES {
             return Err(Http2Error::Connection(ErrorCode::FlowControl));
         }
@@ -229,35 +251,53 @@ mod tests {
     fn a_discarded_body_may_finish_after_the_response_unless_it_is_too_long() {
         let mut receive_window = ReceiveWindow::default();
         let send = |receive_window: &mut ReceiveWindow, id| {
-            receive_window.receive_data(id, 16_384, 16_384, false, 0).map(|_| receive_window.next_discard_action(id))
+            receive_window.receive_data(id, 16_384, 16_384, false, 0).map(|_| receive_window.next_body_action(id))
         };
         receive_window.add(1, None);
         assert_eq!(
             (send(&mut receive_window, 1), send(&mut receive_window, 1)),
-            (Ok(DiscardAction::None), Ok(DiscardAction::None))
+            (Ok(BodyAction::None), Ok(BodyAction::None))
         );
-        assert_eq!(receive_window.next_discard_action(1), DiscardAction::None, "its response is still pending");
+        assert_eq!(receive_window.next_body_action(1), BodyAction::None, "its response is still pending");
         receive_window.mark_response_queued(1);
         assert_eq!(
-            (receive_window.next_discard_action(1), receive_window.next_discard_action(1)),
-            (DiscardAction::UpdateWindow(32_768), DiscardAction::None)
+            (receive_window.next_body_action(1), receive_window.next_body_action(1)),
+            (BodyAction::UpdateWindow(32_768), BodyAction::None)
         );
         for sent in 3..=MAX_BODY_DISCARD_BYTES / 16_384 {
-            let expected = if sent % 2 == 0 { DiscardAction::UpdateWindow(32_768) } else { DiscardAction::None };
+            let expected = if sent % 2 == 0 { BodyAction::UpdateWindow(32_768) } else { BodyAction::None };
             assert_eq!(send(&mut receive_window, 1), Ok(expected));
         }
         // Bytes that were already on the network still arrive.
-        for expected in [DiscardAction::ResetStream, DiscardAction::None, DiscardAction::None] {
+        for expected in [BodyAction::ResetStream, BodyAction::None, BodyAction::None] {
             assert_eq!(send(&mut receive_window, 1), Ok(expected));
         }
         receive_window.add(3, Some(MAX_BODY_DISCARD_BYTES + 1));
         receive_window.mark_response_queued(3);
-        assert_eq!(
-            receive_window.next_discard_action(3),
-            DiscardAction::ResetStream,
-            "the declared length is too large"
-        );
-        assert_eq!(receive_window.next_discard_action(5), DiscardAction::None);
+        assert_eq!(receive_window.next_body_action(3), BodyAction::ResetStream, "the declared length is too large");
+        assert_eq!(receive_window.next_body_action(5), BodyAction::None);
+    }
+
+    #[test]
+    fn a_collected_body_gets_its_window_before_the_response_and_does_not_count_as_discarded() {
+        let mut receive_window = ReceiveWindow::default();
+        receive_window.add(1, None);
+        receive_window.collect(1);
+        for sent in 1..=2 * MAX_CONNECTION_DISCARD_BYTES / 16_384 {
+            assert!(receive_window.receive_data(1, 16_384, 16_384, false, 0).is_ok(), "{sent}");
+            let expected = if sent % 2 == 0 { BodyAction::UpdateWindow(32_768) } else { BodyAction::None };
+            assert_eq!(receive_window.next_body_action(1), expected, "{sent}");
+        }
+        assert_eq!(receive_window.discarded, 0);
+        assert!(receive_window.receive_data(1, 256, 1, false, 0).is_ok());
+        assert_eq!(receive_window.discarded, 255, "padding is in no body");
+        // The rest of a body that is too large is discarded like any other.
+        receive_window.stop_collecting(1);
+        assert!(receive_window.receive_data(1, 16_384, 16_384, false, 0).is_ok());
+        assert_eq!(receive_window.next_body_action(1), BodyAction::None);
+        receive_window.mark_response_queued(1);
+        assert_eq!(receive_window.next_body_action(1), BodyAction::ResetStream);
+        assert_eq!(receive_window.discarded, 255 + 16_384);
     }
 
     #[test]
@@ -333,10 +373,10 @@ mod tests {
         let mut receive_window = ReceiveWindow::default();
         receive_window.add(1, Some(MAX_BODY_DISCARD_BYTES));
         receive_window.mark_response_queued(1);
-        assert_eq!(receive_window.next_discard_action(1), DiscardAction::None);
+        assert_eq!(receive_window.next_body_action(1), BodyAction::None);
         for _ in 0..MAX_BODY_DISCARD_BYTES / 32_768 {
             assert_eq!(receive_window.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
-            assert_eq!(receive_window.next_discard_action(1), DiscardAction::UpdateWindow(32_768));
+            assert_eq!(receive_window.next_body_action(1), BodyAction::UpdateWindow(32_768));
         }
         assert_eq!(receive_window.receive_data(1, 0, 0, true, 0), Ok(0));
         assert_eq!(receive_window.check_open(1), Err(Http2Error::Connection(ErrorCode::StreamClosed)));

@@ -10,7 +10,7 @@ use crate::fixed_responses;
 use crate::header_pool;
 use crate::logged_body::{LoggedBody, LoggedChunk};
 use crate::recording::recorded_fields::RecordedFields;
-use crate::respond::{SiteResponse, respond, respond_from_cache, respond_refused};
+use crate::respond::{DeferredSiteResponse, SiteResponse, respond, respond_from_cache, respond_refused};
 use crate::response_cache::{CacheAddress, HeadFormat};
 use crate::turn::{RESPONSE_COST, UNCACHED_RESPONSE_COST};
 
@@ -67,16 +67,20 @@ impl Http2Connection {
         let request = self.attach_body(id, ends_stream, request)?;
         match respond(&self.site, request, self.peer) {
             SiteResponse::Ready(response) => self.queue_response(id, !ends_stream, response.into_inner(), address),
-            SiteResponse::Deferred(response) => {
-                self.deferred.push(DeferredResponse {
-                    stream: id,
-                    is_request_open: !ends_stream,
-                    window_increment: 0,
-                    response,
-                });
-            }
+            SiteResponse::Deferred(response) => self.defer_response(id, ends_stream, false, response),
+            SiteResponse::DeferredWhileConnected(response) => self.defer_response(id, ends_stream, true, response),
         }
         Ok(())
+    }
+
+    fn defer_response(&mut self, id: u32, ends_stream: bool, ends_with_input: bool, response: DeferredSiteResponse) {
+        self.deferred.push(DeferredResponse {
+            stream: id,
+            is_request_open: !ends_stream,
+            window_increment: 0,
+            ends_with_input,
+            response,
+        });
     }
 
     /// Answers with `refusal`, after access control, and with an entry in the access log.
@@ -130,7 +134,8 @@ impl Http2Connection {
     ) {
         let (parts, body) = response.into_parts();
         let mut block = Vec::with_capacity(512);
-        encode_head(parts.status, &parts.headers, body.len(), &mut block);
+        let len = (!body.is_streamed()).then(|| body.len());
+        encode_head(parts.status, &parts.headers, len, &mut block);
         if let (Some(address), Some(stored)) = (address, body.stored_body()) {
             address.store(parts.status, &block, stored);
         }
@@ -140,7 +145,7 @@ impl Http2Connection {
             self.has_sent_head = true;
             block.insert(0, encode::TABLE_SIZE_ZERO);
         }
-        let body = Some(body).filter(|body| body.len() > 0);
+        let body = Some(body).filter(|body| !body.is_empty());
         let mut flags = if body.is_none() { frame::END_STREAM } else { 0 };
         let mut kind = frame::HEADERS;
         let mut parts = block.chunks(frame::INITIAL_MAX_FRAME_SIZE).peekable();
@@ -166,8 +171,9 @@ impl Http2Connection {
     }
 }
 
-/// Encodes the status and the header fields except for the date. `len` is the length of the body, also if none is sent.
-fn encode_head(status: StatusCode, fields: &HeaderMap, len: u64, block: &mut Vec<u8>) {
+/// Encodes the status and the header fields except for the date. `len` is the length of the body, also if none is sent;
+/// `None` if it is not known.
+fn encode_head(status: StatusCode, fields: &HeaderMap, len: Option<u64>, block: &mut Vec<u8>) {
     encode::append_status(status, block);
     // Fields that belong to an HTTP/1 connection are not allowed (RFC 9113, section 8.2.2).
     for (name, value) in fields.iter().filter(|(name, _)| *name != CONNECTION && *name != TRANSFER_ENCODING) {
@@ -175,7 +181,7 @@ fn encode_head(status: StatusCode, fields: &HeaderMap, len: u64, block: &mut Vec
     }
     // A status without a body has no Content-Length (RFC 9110, section 8.6).
     let may_have_body = status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED;
-    if may_have_body && !fields.contains_key(CONTENT_LENGTH) {
+    if let Some(len) = len.filter(|_| may_have_body && !fields.contains_key(CONTENT_LENGTH)) {
         encode::append_field(CONTENT_LENGTH.as_str(), len.to_string().as_bytes(), block);
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct SendingStream {
     is_request_open: bool,
     /// Whether inflating the body has started.
     is_inflating: bool,
+    /// Whether the next chunk of a streamed body is awaited.
+    awaits_chunk: bool,
 }
 
 /// The response bodies that are being sent on a connection.
@@ -112,7 +114,19 @@ impl Streams {
             body,
             is_request_open,
             is_inflating: false,
+            awaits_chunk: false,
         });
+    }
+
+    /// Drops the response bodies that are made while they are sent, because the peer has closed its sending side.
+    pub(super) fn remove_streamed(&mut self) {
+        self.sending.retain(|stream| !stream.body.as_ref().is_some_and(LoggedBody::is_streamed));
+    }
+
+    /// Returns whether a response can be sent only when the peer enlarges a window, as far as that is known. One that
+    /// awaits the next chunk of a streamed body does not wait for the peer.
+    pub(super) fn needs_window(&self) -> bool {
+        self.sending.iter().any(|stream| !stream.awaits_chunk)
     }
 
     /// Records that the peer has ended a request (END_STREAM).
@@ -242,14 +256,25 @@ impl SendingStream {
                 }
                 self.is_inflating = true;
             }
-            match Pin::new(body).poll_frame(context) {
+            let is_streamed = body.is_streamed();
+            let frame = Pin::new(body).poll_frame(context);
+            self.awaits_chunk = is_streamed && frame.is_pending();
+            match frame {
+                // The future of the chunks wakes the task.
+                Poll::Pending if is_streamed => return StreamStep::Waiting,
                 Poll::Pending => return StreamStep::Inflating,
                 Poll::Ready(Some(Ok(frame))) => self.chunk = frame.into_data().ok(),
                 Poll::Ready(Some(Err(never))) => match never {},
+                Poll::Ready(None) if is_streamed => {
+                    // A frame without content needs no window (RFC 9113, section 6.9.1).
+                    out.queue_frame(frame::DATA, frame::END_STREAM, self.id, &[]);
+                    out.mark_data_end();
+                    return StreamStep::Ended;
+                }
                 Poll::Ready(None) => self.body = None,
             }
         }
-        let remaining_body = self.body.as_ref().map_or(0, LoggedBody::len);
+        let has_more = self.body.as_ref().is_some_and(|body| !body.is_empty());
         let Some(chunk) = &mut self.chunk else {
             // The body is shorter than its Content-Length. The stream must be reset, so that the peer notices.
             out.queue_frame(frame::RST_STREAM, 0, self.id, &(ErrorCode::Internal as u32).to_be_bytes());
@@ -260,7 +285,7 @@ impl SendingStream {
         if n == 0 && chunk.has_remaining() {
             return StreamStep::Waiting;
         }
-        let is_last = n == chunk.remaining() && remaining_body == 0;
+        let is_last = n == chunk.remaining() && !has_more;
         out.queue_copy(&frame::encode_header(n, frame::DATA, if is_last { frame::END_STREAM } else { 0 }, self.id));
         chunk.visit_first_bytes(n, |part| match part {
             ChunkPart::Short(bytes) => out.queue_copy(bytes),

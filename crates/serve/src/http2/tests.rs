@@ -9,7 +9,8 @@ use crate::logged_body::LoggedBody;
 
 /// Creates a connection to an empty site, on which nothing was read.
 fn new_connection() -> Http2Connection {
-    let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
+    let peer =
+        Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false, is_loopback_listener: false };
     Http2Connection::new(Site::new(SiteSettings::default()), peer, Arc::default())
 }
 
@@ -30,6 +31,11 @@ pub(super) fn request(id: u32) -> Vec<u8> {
     let mut block = vec![0x82, 0x86, 0x84];
     hpack::encode::append_field(":authority", b"x", &mut block);
     frame(frame::HEADERS, frame::END_STREAM | frame::END_HEADERS, id, &block)
+}
+
+/// Returns a deferred response to a complete request.
+pub(super) fn deferred_response(stream: u32, response: DeferredSiteResponse) -> DeferredResponse {
+    DeferredResponse { stream, is_request_open: false, window_increment: 0, ends_with_input: false, response }
 }
 
 /// Passes `bytes` to the connection at the start of a turn.
@@ -65,7 +71,7 @@ fn window_updates_for_a_deferred_response_apply_when_the_response_starts() {
     // A request whose response waits for a version to be opened.
     connection.newest_stream = 1;
     let response = Box::pin(std::future::ready(Response::new(LoggedBody::from(ResponseBody::full(vec![0; LEN])))));
-    connection.deferred.push(DeferredResponse { stream: 1, is_request_open: false, window_increment: 0, response });
+    connection.deferred.push(deferred_response(1, response));
     let increment = (1u32 << 20).to_be_bytes();
     connection.receive(
         &[frame(frame::WINDOW_UPDATE, 0, 0, &increment), frame(frame::WINDOW_UPDATE, 0, 1, &increment)].concat(),
@@ -90,7 +96,7 @@ fn window_of_a_deferred_response_beyond_the_maximum_is_a_flow_control_error() {
         let mut connection = opened_connection();
         connection.newest_stream = 1;
         let response = Box::pin(std::future::pending());
-        connection.deferred.push(DeferredResponse { stream: 1, is_request_open: false, window_increment: 0, response });
+        connection.deferred.push(deferred_response(1, response));
         connection.receive(&frame(frame::WINDOW_UPDATE, 0, 1, &increment.to_be_bytes()));
         connection
     };
@@ -118,12 +124,7 @@ fn deferred_and_active_responses_count_together_toward_the_stream_limit() {
                 connection.newest_stream = id;
                 if index < deferred {
                     let response = Box::pin(std::future::pending());
-                    connection.deferred.push(DeferredResponse {
-                        stream: id,
-                        is_request_open: false,
-                        window_increment: 0,
-                        response,
-                    });
+                    connection.deferred.push(deferred_response(id, response));
                 } else {
                     connection.streams.start_body(id, None, Some(ResponseBody::full("x").into()), false);
                 }
@@ -268,7 +269,8 @@ fn the_settings_announce_128_streams_64_kib_of_fields_and_no_priorities() {
 #[test]
 fn only_the_first_head_of_a_connection_sets_the_hpack_table_size_to_0_cached_or_not() {
     let site = Site::new(SiteSettings::default());
-    let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
+    let peer =
+        Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false, is_loopback_listener: false };
     for attempt in 0..2 {
         let mut connection = Http2Connection::new(Arc::clone(&site), peer, Arc::default());
         connection.receive_initial_bytes(&[CLIENT_PREFACE, &frame(frame::SETTINGS, 0, 0, &[])].concat());
@@ -353,12 +355,7 @@ fn a_stream_reset_drops_its_deferred_response_and_counts_toward_the_reset_limit(
         assert!(id < 10_000, "resets of responses that wait are not counted");
         connection.newest_stream = id;
         let response = Box::pin(std::future::pending());
-        connection.deferred.push(DeferredResponse {
-            stream: id,
-            is_request_open: false,
-            window_increment: 0,
-            response,
-        });
+        connection.deferred.push(deferred_response(id, response));
         receive_in_new_turn(&mut connection, &frame(frame::RST_STREAM, 0, id, &[0, 0, 0, 8]));
         assert!(connection.deferred.is_empty(), "stream {id}");
         id += 2;

@@ -1,5 +1,5 @@
-//! The tag that is inserted into HTML pages when they are sent: the script of the search box, behind the last byte of
-//! the page.
+//! The tag that is inserted into HTML pages when they are sent: the script of the search box and that of the
+//! playground, behind the last byte of the page.
 //!
 //! The sealed bytes do not change, and no page is decoded or compressed for the tag. Each form of a page
 //! ([`ResponseForm`]) is continued where its last byte is ([`docwharf_base::codec::continuation`]):
@@ -13,6 +13,8 @@
 //!
 //! `file_body` makes the bodies, `file_response` decides which responses have the tag, and
 //! [`Site::set_inserted_tag`](super::Site::set_inserted_tag) replaces it.
+
+use std::fmt::Write;
 
 use bytes::Bytes;
 use percent_encoding::utf8_percent_encode;
@@ -39,14 +41,36 @@ pub struct InsertedTag {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TagDigest(pub(super) [u8; 4]);
 
+/// The scripts of a tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InsertedScripts {
+    /// The script of the search box.
+    pub search_box: bool,
+    /// The script that sends requests of the page through the playground.
+    pub playground: bool,
+}
+
 impl InsertedTag {
-    /// Creates the tag of a site whose base path is `base_path`, with a slash at both ends. Returns `None` if the base
-    /// path is longer than about 1,000 bytes, because not every form of a page could be continued with such a tag.
+    /// Creates the tag with the script of the search box, as [`InsertedTag::with_scripts`] does.
     pub fn new(base_path: &str) -> Option<InsertedTag> {
+        InsertedTag::with_scripts(base_path, InsertedScripts { search_box: true, playground: false })
+    }
+
+    /// Creates the tag of a site whose base path is `base_path`, with a slash at both ends. Returns `None` if there is
+    /// no script, or if the base path is longer than about 1,000 bytes (450 with both scripts), because not every form
+    /// of a page could be continued with such a tag.
+    pub fn with_scripts(base_path: &str, scripts: InsertedScripts) -> Option<InsertedTag> {
         // The characters that a base path in the configuration may have stay as they are.
         let base_path = utf8_percent_encode(base_path, encode_sets::PLAIN_PATH);
-        let tag = format!("<script src=\"{base_path}_docwharf/search.js\" defer></script>");
-        if tag.len() > MAX_ADDED_BYTES {
+        let mut tag = String::new();
+        if scripts.playground {
+            // Not deferred: scripts of the page that are deferred run after it.
+            let _ = write!(tag, "<script src=\"{base_path}_docwharf/playground.js\"></script>");
+        }
+        if scripts.search_box {
+            let _ = write!(tag, "<script src=\"{base_path}_docwharf/search.js\" defer></script>");
+        }
+        if tag.is_empty() || tag.len() > MAX_ADDED_BYTES {
             return None;
         }
         let Digest([first, second, third, fourth, ..]) = Digest::compute(tag.as_bytes());

@@ -16,18 +16,22 @@ use docwharf_site::lookup::reader_path;
 use docwharf_site::sealed_version::SealedVersion;
 
 use crate::header_pool;
+use crate::request_rate::RequestRate;
 use crate::search::SearchParameters;
 
 use super::ViewedContent;
 use super::agents::{AgentClassifier, AgentMatch, ClassCache};
 use super::recorded_fields::RecordedFields;
-use super::request_rate::RequestRate;
 use super::view_counts::{PageView, ViewCounters};
 
 /// The maximum number of searches and clicks that wait to be taken. More are dropped and counted.
 const MAX_WAITING_SEARCHES: usize = 10_000;
 /// The maximum number of bytes of their texts.
 const MAX_WAITING_BYTES: usize = 1 << 20;
+/// The maximum number of requests with events of one client in a minute.
+const MAX_EVENT_REQUESTS: u32 = 60;
+/// The maximum length of a question in the records, in characters. The rest is left out.
+const MAX_QUESTION_CHARS: usize = 512;
 /// The seconds of a day.
 const DAY_SECONDS: i64 = 86_400;
 
@@ -227,6 +231,23 @@ impl Recorder {
         });
     }
 
+    /// Records a question to the assistant as a search with this number of results. The caller has asked
+    /// [`records_searches`](Self::records_searches) and [`records_events_of`](Self::records_events_of).
+    pub(crate) fn note_question(&self, client: IpAddr, question: &str, results: u64) {
+        // A client cannot make the file grow faster with questions than with events.
+        if !self.allows_events_from(client) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.push_search(SearchActivity::Search {
+            id: None,
+            query: question.chars().take(MAX_QUESTION_CHARS).collect(),
+            results: Some(results),
+            source: SearchSource::Assistant,
+            time: now_unix_millis(),
+        });
+    }
+
     /// Records a search of the search box.
     pub(crate) fn note_search(&self, id: SearchId, query: String, results: u64) {
         let (results, source, time) = (Some(results), SearchSource::Reader, now_unix_millis());
@@ -246,7 +267,7 @@ impl Recorder {
 
     /// Counts a request with events; returns false if this client has sent too many.
     pub(crate) fn allows_events_from(&self, address: IpAddr) -> bool {
-        self.event_rate.allow(address, now_unix_seconds().cast_unsigned())
+        self.event_rate.allow(address, now_unix_seconds().cast_unsigned(), MAX_EVENT_REQUESTS)
     }
 
     /// Records the request of a page as a click if the search page has led to it.

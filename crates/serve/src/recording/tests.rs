@@ -21,6 +21,7 @@ const BROWSER: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 
 const PEER: Peer = Peer {
     address: std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4711),
     is_encrypted: false,
+    is_loopback_listener: false,
 };
 
 fn recorder(base_path: &str) -> Arc<Recorder> {

@@ -83,8 +83,13 @@ impl SearchQuery {
         self.index.version() != self.version.id
     }
 
-    /// Searches the index, at most until the deadline. A page that the served version does not answer is no result.
+    /// Searches the index, at most until the deadline, and renders the answer.
     pub(crate) fn run(&self, deadline: Instant) -> Result<SearchAnswer, QueryFailure> {
+        Ok(render_answer(&self.parameters, self.format, &self.search(deadline)?)?)
+    }
+
+    /// Searches the index, at most until the deadline. A page that the served version does not answer is no result.
+    pub(crate) fn search(&self, deadline: Instant) -> Result<SearchResponse, QueryFailure> {
         let start = Instant::now();
         let parameters = &self.parameters;
         let request = SearchRequest {
@@ -103,7 +108,7 @@ impl SearchQuery {
         let ms = (start.elapsed().as_secs_f64() * 10_000.0).round() / 10.0;
         let mut response = outcome.into_response(&parameters.text, base_path, self.version.id, is_indexing, ms);
         response.partial |= pages.is_over.get();
-        Ok(render_answer(parameters, self.format, &response)?)
+        Ok(response)
     }
 }
 

@@ -1,5 +1,6 @@
-//! The files of the search box and of the search page, with their codings.
+//! The files of the search box, of its panel for questions and of the search page, with their codings.
 
+use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use docwharf_base::codec::content_coding::{ContentCoding, ContentEncoder, Stream
 use docwharf_base::codec::deflate::Deflater;
 use docwharf_base::codec::gzip::{GZIP_HEADER, encode_trailer};
 use docwharf_base::model::digest::Digest;
-use docwharf_search::page::{PAGE_CSS, SEARCH_CSS, render_search_script};
+use docwharf_search::page::{ASK_CSS, PAGE_CSS, SEARCH_CSS, render_ask_script, render_search_script};
 
 use crate::entity_tag::EntityTag;
 use crate::negotiate::{AcceptedCodings, ResponseForm};
@@ -25,6 +26,8 @@ const SCRIPT_TYPE: &str = "text/javascript; charset=utf-8";
 const STYLES_TYPE: &str = "text/css; charset=utf-8";
 
 static BOX_STYLES: LazyLock<SearchAsset> = LazyLock::new(|| SearchAsset::new(STYLES_TYPE, SEARCH_CSS.into()));
+static ASK_SCRIPT: LazyLock<SearchAsset> = LazyLock::new(|| SearchAsset::new(SCRIPT_TYPE, render_ask_script().into()));
+static ASK_STYLES: LazyLock<SearchAsset> = LazyLock::new(|| SearchAsset::new(STYLES_TYPE, ASK_CSS.into()));
 static PAGE_STYLES: LazyLock<SearchAsset> = LazyLock::new(|| SearchAsset::new(STYLES_TYPE, PAGE_CSS.into()));
 
 /// A small file of this program, with its codings.
@@ -59,9 +62,20 @@ pub(crate) struct AssetForm {
 }
 
 impl SearchAsset {
-    /// Renders and compresses the script of the search box.
-    pub(super) fn render_script(settings: &SearchBoxSettings) -> SearchAsset {
-        SearchAsset::new(SCRIPT_TYPE, render_search_script(&settings.as_script_settings()).into())
+    /// Renders and compresses the script of the search box. `max_question` is the maximum length of a question, if
+    /// questions are answered.
+    pub(super) fn render_script(settings: &SearchBoxSettings, max_question: Option<NonZeroUsize>) -> SearchAsset {
+        SearchAsset::from_script(render_search_script(&settings.as_script_settings(max_question)))
+    }
+
+    /// Returns the script of the panel for questions.
+    pub(crate) fn ask_script() -> &'static SearchAsset {
+        &ASK_SCRIPT
+    }
+
+    /// Returns the style sheet of the panel for questions.
+    pub(crate) fn ask_styles() -> &'static SearchAsset {
+        &ASK_STYLES
     }
 
     /// Returns the style sheet of the search box.
@@ -72,6 +86,11 @@ impl SearchAsset {
     /// Returns the style sheet of the search page.
     pub(crate) fn page_styles() -> &'static SearchAsset {
         &PAGE_STYLES
+    }
+
+    /// Compresses a script.
+    pub(crate) fn from_script(script: String) -> SearchAsset {
+        SearchAsset::new(SCRIPT_TYPE, script.into())
     }
 
     fn new(media_type: &'static str, content: Bytes) -> SearchAsset {
@@ -151,7 +170,8 @@ mod tests {
     }
 
     fn script_with_events(selector: &str, events: bool) -> SearchAsset {
-        SearchAsset::render_script(&SearchBoxSettings { selectors: vec![selector.to_owned()], button: true, events })
+        let settings = SearchBoxSettings { selectors: vec![selector.to_owned()], button: true, events };
+        SearchAsset::render_script(&settings, events.then_some(NonZeroUsize::MIN))
     }
 
     #[test]
@@ -185,6 +205,12 @@ mod tests {
         assert!(recorded != tags[0], "{recorded}");
         let types = [SearchAsset::box_styles(), SearchAsset::page_styles()].map(|asset| asset.media_type);
         assert_eq!(types, [STYLES_TYPE; 2]);
+    }
+
+    #[test]
+    fn the_panel_for_questions_is_at_most_10_kb_as_gzip() {
+        let len = [SearchAsset::ask_script(), SearchAsset::ask_styles()].map(|asset| form(asset, "gzip").body.len());
+        assert!(len.iter().sum::<usize>() <= 10_000, "{len:?} bytes");
     }
 
     #[test]

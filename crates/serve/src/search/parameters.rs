@@ -6,7 +6,7 @@ use docwharf_search::page::{DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET, MAX_QUERY_CHAR
 use percent_encoding::percent_decode_str;
 
 /// The maximum length of `section` in bytes. The search page repeats it in several links.
-const MAX_SECTION_BYTES: usize = 1024;
+pub(crate) const MAX_SECTION_BYTES: usize = 1024;
 /// The maximum length of `lang` in bytes. Real tags are far shorter.
 const MAX_LANG_BYTES: usize = 35;
 
@@ -156,7 +156,7 @@ fn parse_number(text: &str, min: u32, max: u32) -> Option<u32> {
 }
 
 /// Returns whether a text has the length and the characters of a language tag (BCP 47). Some pages write `_` for `-`.
-fn may_be_language_tag(text: &str) -> bool {
+pub(crate) fn may_be_language_tag(text: &str) -> bool {
     (1..=MAX_LANG_BYTES).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }

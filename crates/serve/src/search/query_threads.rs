@@ -1,4 +1,5 @@
-//! Threads that run the queries of all sites of the process, apart from the serving threads.
+//! Threads that run the queries of all sites of the process, apart from the serving threads. The conversions of pages
+//! have threads of the same kind.
 //!
 //! A thread is started when a query needs one and fewer threads than allowed exist, and ends when it has been idle for
 //! a while. A query that cannot start at once waits in a queue with a bound. Its caller gives up after
@@ -27,13 +28,15 @@ const MAX_RESULT_WAIT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The threads for the queries of all sites of this process.
-static SHARED_THREADS: LazyLock<Arc<QueryThreads>> = LazyLock::new(|| Arc::new(QueryThreads::new()));
+static SHARED_THREADS: LazyLock<Arc<QueryThreads>> = LazyLock::new(|| Arc::new(QueryThreads::new("search")));
 
 /// A query with the channel for its result. It returns at once if its caller has given up.
 type QueryJob = Box<dyn FnOnce() + Send>;
 
 /// Threads that run queries.
 pub(crate) struct QueryThreads {
+    /// The name of the threads.
+    name: &'static str,
     state: Mutex<ThreadsState>,
     /// Notifies an idle thread of a job.
     job_added: Condvar,
@@ -96,8 +99,9 @@ impl<T> PendingResult<T> {
 }
 
 impl QueryThreads {
-    fn new() -> QueryThreads {
-        QueryThreads { state: Mutex::default(), job_added: Condvar::new() }
+    /// Creates threads with this name, none of which runs yet.
+    pub(crate) fn new(name: &'static str) -> QueryThreads {
+        QueryThreads { name, state: Mutex::default(), job_added: Condvar::new() }
     }
 
     /// Returns the threads for the queries of all sites of this process.
@@ -106,7 +110,7 @@ impl QueryThreads {
     }
 
     /// Runs `query` on a thread as soon as fewer than `limit` queries run. Does not block.
-    pub(super) fn submit<T: Send + 'static>(
+    pub(crate) fn submit<T: Send + 'static>(
         self: &Arc<Self>,
         limit: usize,
         query: impl FnOnce() -> T + Send + 'static,
@@ -145,7 +149,7 @@ impl QueryThreads {
 
     fn start_thread(self: &Arc<Self>) -> std::io::Result<()> {
         let threads = Arc::clone(self);
-        thread::Builder::new().name("search".to_owned()).spawn(move || threads.run_jobs()).map(drop)
+        thread::Builder::new().name(self.name.to_owned()).spawn(move || threads.run_jobs()).map(drop)
     }
 
     /// Counts a thread that could not be started. If no other thread is left, the jobs that wait are refused.
@@ -217,7 +221,7 @@ mod tests {
 
     #[tokio::test]
     async fn queries_run_on_other_threads_and_return_their_results() {
-        let threads = Arc::new(QueryThreads::new());
+        let threads = Arc::new(QueryThreads::new("search"));
         let caller = thread::current().id();
         for number in 0..20 {
             let result = threads.submit(2, move || (number, thread::current().id())).wait().await.unwrap();
@@ -228,7 +232,7 @@ mod tests {
 
     #[test]
     fn at_most_the_allowed_number_of_queries_runs_at_a_time() {
-        let threads = Arc::new(QueryThreads::new());
+        let threads = Arc::new(QueryThreads::new("search"));
         let (running, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (done, ended) = mpsc::channel();
         // No query ends before all have been submitted.
@@ -258,7 +262,7 @@ mod tests {
 
     #[tokio::test]
     async fn two_queries_at_once_run_side_by_side() {
-        let threads = Arc::new(QueryThreads::new());
+        let threads = Arc::new(QueryThreads::new("search"));
         // An idle thread counts as idle until it has taken its query; the second query must not wait for it.
         assert_eq!(threads.submit(2, || 7).wait().await, Ok(7));
         let both_run = Arc::new(Barrier::new(2));
@@ -275,7 +279,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_that_waits_for_too_long_is_refused_and_does_not_run() {
-        let threads = Arc::new(QueryThreads::new());
+        let threads = Arc::new(QueryThreads::new("search"));
         let blocked = start_blocked(&threads, 1);
         let runs = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&runs);
@@ -292,7 +296,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_that_does_not_end_is_not_awaited_for_ever() {
-        let threads = Arc::new(QueryThreads::new());
+        let threads = Arc::new(QueryThreads::new("search"));
         let mut blocked = start_blocked(&threads, 1);
         assert_eq!(blocked.result.result_timeout, MAX_RESULT_WAIT);
         blocked.result.result_timeout = Duration::ZERO;
@@ -302,7 +306,7 @@ mod tests {
 
     #[tokio::test]
     async fn queries_beyond_the_bound_of_waiting_ones_are_refused_at_once() {
-        let threads = Arc::new(QueryThreads::new());
+        let threads = Arc::new(QueryThreads::new("search"));
         let blocked = start_blocked(&threads, 1);
         let waiting: Vec<PendingResult<usize>> =
             (0..MAX_WAITING_QUERIES).map(|number| threads.submit(1, move || number)).collect();
@@ -318,7 +322,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_whose_caller_is_gone_does_not_run() {
-        let threads = Arc::new(QueryThreads::new());
+        let threads = Arc::new(QueryThreads::new("search"));
         let blocked = start_blocked(&threads, 1);
         let runs = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&runs);
@@ -330,7 +334,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_that_panics_ends_no_thread_and_its_caller_gets_an_error() {
-        let threads = Arc::new(QueryThreads::new());
+        let threads = Arc::new(QueryThreads::new("search"));
         let panicked = threads.submit(1, || -> u8 { panic!("expected") });
         assert_eq!(panicked.wait().await, Err(ResultFailure::Panicked));
         assert_eq!(threads.submit(1, || 7).wait().await, Ok(7));
@@ -340,7 +344,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_larger_limit_is_in_force_from_the_next_query_on() {
-        let threads = Arc::new(QueryThreads::new());
+        let threads = Arc::new(QueryThreads::new("search"));
         let first = start_blocked(&threads, 1);
         let second = start_blocked(&threads, 2);
         for query in [first, second] {

@@ -12,6 +12,10 @@ pub(crate) enum SearchResource {
     BoxScript,
     /// The style sheet of the search box.
     BoxStyles,
+    /// The script of the panel for questions.
+    AskScript,
+    /// The style sheet of the panel for questions.
+    AskStyles,
     /// The style sheet of the search page.
     PageStyles,
     /// The description by which browsers add the site to their search engines.
@@ -25,6 +29,8 @@ impl SearchResource {
             b"/search" => Some(SearchResource::Answers),
             b"/search.js" => Some(SearchResource::BoxScript),
             b"/search.css" => Some(SearchResource::BoxStyles),
+            b"/ask.js" => Some(SearchResource::AskScript),
+            b"/ask.css" => Some(SearchResource::AskStyles),
             b"/page.css" => Some(SearchResource::PageStyles),
             b"/opensearch.xml" => Some(SearchResource::OpenSearch),
             _ => None,
@@ -42,6 +48,8 @@ mod tests {
             ("/_docwharf/search", Some(SearchResource::Answers)),
             ("/_docwharf/search.js", Some(SearchResource::BoxScript)),
             ("/_docwharf/search.css", Some(SearchResource::BoxStyles)),
+            ("/_docwharf/ask.js", Some(SearchResource::AskScript)),
+            ("/_docwharf/ask.css", Some(SearchResource::AskStyles)),
             ("/_docwharf/page.css", Some(SearchResource::PageStyles)),
             ("/_docwharf/opensearch.xml", Some(SearchResource::OpenSearch)),
             ("/_docwharf/search/", None),

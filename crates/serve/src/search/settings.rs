@@ -31,9 +31,10 @@ pub struct SearchBoxSettings {
 }
 
 impl SearchBoxSettings {
-    /// Returns the settings in the form in which the script of the box is rendered with them.
-    pub fn as_script_settings(&self) -> SearchScriptSettings<'_> {
-        SearchScriptSettings { selectors: &self.selectors, button: self.button, events: self.events }
+    /// Returns the settings in the form in which the script of the box is rendered with them. `max_question` is the
+    /// maximum length of a question, if questions are answered.
+    pub fn as_script_settings(&self, max_question: Option<NonZeroUsize>) -> SearchScriptSettings<'_> {
+        SearchScriptSettings { selectors: &self.selectors, button: self.button, events: self.events, max_question }
     }
 }
 

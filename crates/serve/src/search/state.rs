@@ -1,9 +1,10 @@
 //! The state of the search of a site: the settings and the index in force, and how its queries are run.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -11,7 +12,10 @@ use arc_swap::ArcSwapOption;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::Digest;
+use docwharf_base::processors;
 use docwharf_search::index::SearchIndex;
+use docwharf_search::page::SearchResponse;
+use docwharf_site::rules::pattern::Pattern;
 
 use super::answer::{QueryFailure, SearchAnswer, SearchQuery};
 use super::assets::SearchAsset;
@@ -31,19 +35,28 @@ pub(crate) struct SearchSettingsInForce {
     pub(crate) settings: Arc<SearchSettings>,
     /// A digest of the settings on which answers depend: excluded addresses, and words that mean the same.
     pub(crate) answers_digest: Digest,
-    /// The script of the search box, made when it is first needed.
-    script: OnceLock<SearchAsset>,
+    /// The script of the search box, and the maximum length of a question for which it was made.
+    script: Mutex<Option<(Option<NonZeroUsize>, Arc<SearchAsset>)>>,
 }
 
 impl SearchSettingsInForce {
     fn new(settings: Arc<SearchSettings>) -> SearchSettingsInForce {
         let facts = format!("{:?} {:?}", settings.synonyms.digest(), settings.exclude);
-        SearchSettingsInForce { answers_digest: Digest::compute(facts.as_bytes()), settings, script: OnceLock::new() }
+        SearchSettingsInForce { answers_digest: Digest::compute(facts.as_bytes()), settings, script: Mutex::default() }
     }
 
-    /// Returns the script of the search box.
-    pub(crate) fn script(&self) -> &SearchAsset {
-        self.script.get_or_init(|| SearchAsset::render_script(&self.settings.search_box))
+    /// Returns the script of the search box. `max_question` is the maximum length of a question, if questions are
+    /// answered. The script is made when it is first needed, and again when that length changes.
+    pub(crate) fn script(&self, max_question: Option<NonZeroUsize>) -> Arc<SearchAsset> {
+        let mut cached = self.script.lock();
+        if let Some((made_for, script)) = &*cached
+            && *made_for == max_question
+        {
+            return Arc::clone(script);
+        }
+        let script = Arc::new(SearchAsset::render_script(&self.settings.search_box, max_question));
+        *cached = Some((max_question, Arc::clone(&script)));
+        script
     }
 }
 
@@ -56,13 +69,13 @@ pub(crate) enum SearchFailure {
     Failed,
 }
 
-/// The answer to a query that may not have started yet.
+/// The answer to a query that may not have started yet, or the result of another job on the threads of queries.
 #[derive(Debug)]
-pub(crate) struct PendingAnswer(PendingResult<Option<SearchAnswer>>);
+pub(crate) struct PendingAnswer<T = SearchAnswer>(PendingResult<Option<T>>);
 
-impl PendingAnswer {
+impl<T> PendingAnswer<T> {
     /// Waits for the answer.
-    pub(crate) async fn wait(self) -> Result<SearchAnswer, SearchFailure> {
+    pub(crate) async fn wait(self) -> Result<T, SearchFailure> {
         match self.0.wait().await {
             Ok(Some(answer)) => Ok(answer),
             Ok(None) | Err(ResultFailure::Panicked) => Err(SearchFailure::Failed),
@@ -76,6 +89,8 @@ impl PendingAnswer {
 pub(crate) struct SearchState {
     /// `None` if the search is off.
     settings: ArcSwapOption<SearchSettingsInForce>,
+    /// The settings as they were set, also if the search is off.
+    written_settings: ArcSwapOption<SearchSettings>,
     index: ArcSwapOption<SearchIndex>,
     /// Whether an index is being built or will be, as far as this module knows.
     is_building: AtomicBool,
@@ -92,6 +107,7 @@ impl Default for SearchState {
     fn default() -> SearchState {
         SearchState {
             settings: ArcSwapOption::empty(),
+            written_settings: ArcSwapOption::empty(),
             index: ArcSwapOption::empty(),
             is_building: AtomicBool::new(true),
             first_search_action: Mutex::new(None),
@@ -115,6 +131,7 @@ impl fmt::Debug for SearchState {
 impl SearchState {
     /// Replaces the settings.
     pub(crate) fn set_settings(&self, settings: Arc<SearchSettings>) {
+        self.written_settings.store(Some(Arc::clone(&settings)));
         let settings = settings.enabled.then(|| Arc::new(SearchSettingsInForce::new(settings)));
         self.settings.store(settings);
     }
@@ -122,6 +139,16 @@ impl SearchState {
     /// Returns the settings in force; `None` if the search is off.
     pub(crate) fn settings(&self) -> Option<Arc<SearchSettingsInForce>> {
         self.settings.load_full()
+    }
+
+    /// Returns the addresses of pages that are excluded from the search, also if the search is off.
+    pub(crate) fn excluded_addresses(&self) -> Arc<[Pattern]> {
+        self.written_settings.load().as_ref().map_or_else(Arc::default, |settings| Arc::clone(&settings.exclude))
+    }
+
+    /// Returns how many jobs may run on the threads of queries at a time.
+    pub(crate) fn parallel(&self) -> usize {
+        self.written_settings.load().as_ref().map_or_else(processors::count, |settings| settings.parallel.get())
     }
 
     /// Returns whether the search is on.
@@ -187,8 +214,29 @@ impl SearchState {
         PendingAnswer(self.threads.submit(parallel, run))
     }
 
+    /// Runs a query like [`submit`](Self::submit), and passes its answer to `use_answer` on the same thread.
+    pub(crate) fn submit_with<T: Send + 'static>(
+        self: &Arc<Self>,
+        parallel: usize,
+        query: SearchQuery,
+        use_answer: impl FnOnce(SearchResponse) -> T + Send + 'static,
+    ) -> PendingAnswer<T> {
+        let state = Arc::clone(self);
+        let run = move || state.run_timed(|| query.search(Instant::now() + state.max_query_time)).map(use_answer);
+        PendingAnswer(self.threads.submit(parallel, run))
+    }
+
+    /// Runs another job on the threads of queries, once fewer than `parallel` jobs run. Does not block.
+    pub(crate) fn submit_job<T: Send + 'static>(
+        &self,
+        parallel: usize,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> PendingAnswer<T> {
+        PendingAnswer(self.threads.submit(parallel, move || Some(job())))
+    }
+
     /// Runs a query and records its duration; `None` if it has failed. tantivy may panic if it cannot read an index.
-    fn run_timed(&self, run: impl FnOnce() -> Result<SearchAnswer, QueryFailure>) -> Option<SearchAnswer> {
+    fn run_timed<T>(&self, run: impl FnOnce() -> Result<T, QueryFailure>) -> Option<T> {
         let start = Instant::now();
         let result = catch_unwind(AssertUnwindSafe(run));
         self.counters.record_duration(start.elapsed());
@@ -222,7 +270,7 @@ impl SearchState {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use docwharf_site::rules::pattern::{Pattern, PatternDialect};
+    use docwharf_site::rules::pattern::PatternDialect;
 
     use super::*;
     use crate::search::SearchParameters;
@@ -241,10 +289,10 @@ mod tests {
         assert_eq!(state.run_timed(|| Ok(answer(true, true))), Some(answer(true, true)));
         let failure = || QueryFailure::Search(std::io::Error::other("the disk is gone").into());
         assert!(!state.has_logged_failure.load(Ordering::Relaxed));
-        assert_eq!(state.run_timed(|| Err(failure())), None);
+        assert_eq!(state.run_timed::<SearchAnswer>(|| Err(failure())), None);
         assert!(state.has_logged_failure.load(Ordering::Relaxed));
-        assert_eq!(state.run_timed(|| panic!("expected")), None);
-        assert_eq!(state.run_timed(|| panic!("expected {}", 1)), None);
+        assert_eq!(state.run_timed::<SearchAnswer>(|| panic!("expected")), None);
+        assert_eq!(state.run_timed::<SearchAnswer>(|| panic!("expected {}", 1)), None);
         assert_eq!(state.statistics().durations.iter().sum::<u64>(), 5);
         // Failures of another index are logged again.
         state.set_index(None);
@@ -283,7 +331,9 @@ mod tests {
         assert!(!state.is_enabled() && state.settings().is_none());
         state.set_settings(Arc::new(test_indexes::settings()));
         let first = state.settings().unwrap();
-        assert!(state.is_enabled() && std::ptr::eq(first.script(), first.script()), "the script is made once");
+        assert!(state.is_enabled() && Arc::ptr_eq(&first.script(None), &first.script(None)), "the script is made once");
+        let with_ask = first.script(NonZeroUsize::new(1000));
+        assert!(!Arc::ptr_eq(&with_ask, &first.script(None)), "the script depends on the questions");
         state.set_settings(Arc::new(test_indexes::settings()));
         assert_eq!(first.answers_digest, state.settings().unwrap().answers_digest);
         let exclude = Arc::new([Pattern::parse("/a", PatternDialect::DocsJson).unwrap()]);

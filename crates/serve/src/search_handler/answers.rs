@@ -10,7 +10,7 @@ use docwharf_search::page::{PAGE_POLICY, SearchPageContent};
 use super::SearchQuestion;
 use crate::body::ResponseBody;
 use crate::header_pool;
-use crate::held_bytes::{HELD, HeldBytesGuard};
+use crate::held_bytes::hold_body;
 use crate::recording::recorded_fields::RecordedFields;
 use crate::request_context::{MethodClass, RequestContext};
 use crate::search::{
@@ -29,24 +29,6 @@ const NO_STORE: &str = "no-store";
 const INDEXING_RETRY_SECONDS: &str = "2";
 /// The Retry-After of a query that has waited for too long, in seconds.
 const BUSY_RETRY_SECONDS: &str = "1";
-
-/// The body of an answer. Its memory counts as held until the client has read it.
-struct HeldBody {
-    bytes: Vec<u8>,
-    _hold: HeldBytesGuard,
-}
-
-impl AsRef<[u8]> for HeldBody {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// Returns the body of an answer; `None` if clients that read slowly hold too much memory already.
-fn hold_body(bytes: Vec<u8>) -> Option<Bytes> {
-    let hold = HELD.try_hold(bytes.capacity() as u64)?;
-    Some(Bytes::from_owner(HeldBody { bytes, _hold: hold }))
-}
 
 /// Counts the outcome of a request that has a question. Each is counted once, when its response is decided.
 fn count(context: &RequestContext<'_>, parameters: &SearchParameters, outcome: QueryOutcome) {

@@ -124,7 +124,7 @@ async fn opensearch_xml_names_the_site_as_the_client_knows_it() {
     let target = "/docs/_docwharf/opensearch.xml";
     for (is_encrypted, start) in [(false, "http://docs.example:8443/docs/"), (true, "https://docs.example:8443/docs/")]
     {
-        let peer = Some(Peer { address: ([203, 0, 113, 7], 4711).into(), is_encrypted });
+        let peer = Some(Peer { address: ([203, 0, 113, 7], 4711).into(), is_encrypted, is_loopback_listener: false });
         let response = receive(handle_deferred(&site, request(&Method::GET, target, &[]), peer).await).await;
         assert_eq!(response.field(&CONTENT_TYPE), Some("application/opensearchdescription+xml"));
         let xml = response.text();

@@ -32,7 +32,7 @@ struct Representation {
 }
 
 /// Answers with a file of the search box or of the search page.
-pub(super) fn respond_with_asset(context: &RequestContext<'_>, asset: &SearchAsset) -> Response<ResponseBody> {
+pub(crate) fn respond_with_asset(context: &RequestContext<'_>, asset: &SearchAsset) -> Response<ResponseBody> {
     let form = asset.choose_form(AcceptedCodings::parse(context.headers()));
     let representation = Representation {
         media_type: asset.media_type,

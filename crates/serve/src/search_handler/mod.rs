@@ -30,6 +30,8 @@ use super::site::Site;
 
 use answer_tag::compute_answer_tag;
 
+pub(super) use files::respond_with_asset;
+
 /// A question, and how its answer is sent.
 #[derive(Debug)]
 struct SearchQuestion {
@@ -127,9 +129,17 @@ pub(super) fn start_query(context: &RequestContext<'_>) -> Option<PendingQuery> 
 pub(super) fn respond(context: &RequestContext<'_>, path: &[u8]) -> Option<Response<ResponseBody>> {
     let resource = SearchResource::from_path(path)?;
     let settings = context.site().search.settings()?;
+    let max_question = context.site().ask.in_force().map(|ask| ask.settings.max_question);
     let response = match resource {
         SearchResource::Answers => respond_to_search(context, &settings, context.shared_version()?),
-        SearchResource::BoxScript => files::respond_with_asset(context, settings.script()),
+        SearchResource::BoxScript => files::respond_with_asset(context, &settings.script(max_question)),
+        SearchResource::AskScript if max_question.is_some() => {
+            files::respond_with_asset(context, SearchAsset::ask_script())
+        }
+        SearchResource::AskStyles if max_question.is_some() => {
+            files::respond_with_asset(context, SearchAsset::ask_styles())
+        }
+        SearchResource::AskScript | SearchResource::AskStyles => return None,
         SearchResource::BoxStyles => files::respond_with_asset(context, SearchAsset::box_styles()),
         SearchResource::PageStyles => files::respond_with_asset(context, SearchAsset::page_styles()),
         SearchResource::OpenSearch => files::respond_with_open_search(context),

@@ -237,7 +237,9 @@ async fn access_control_comes_before_anything_of_the_search() {
         rules: AccessRules { allow: Some(IpRanges::parse(&["192.0.2.0/24"]).unwrap()), user_header: None },
         proxies: IpRanges::default(),
     };
-    let peer = |address: [u8; 4]| Some(Peer { address: (address, 4711).into(), is_encrypted: false });
+    let peer = |address: [u8; 4]| {
+        Some(Peer { address: (address, 4711).into(), is_encrypted: false, is_loopback_listener: false })
+    };
     let site = site_without_index(SiteSettings { access_control: closed, ..site_settings() });
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);

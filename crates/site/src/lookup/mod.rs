@@ -17,6 +17,6 @@ pub(crate) mod unserved_paths;
 pub use addresses::{AddressSettings, is_answered};
 pub use base_path::{BasePathMatch, match_base_path};
 pub use reader_path::reader_path;
-pub use resolve::{LookupResult, Slashes, find_exact, resolve_address};
+pub use resolve::{LookupResult, Slashes, find_exact, find_page_of_markdown, resolve_address};
 pub use site_files::SiteFiles;
 pub use unserved_paths::RESERVED_FOLDER;

@@ -76,9 +76,15 @@ fn find_assistant_file(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
     if let Some(name @ (b"llms.txt" | b"llms-full.txt")) = address.strip_prefix(b".well-known/") {
         return site.find(name);
     }
-    let stem = address.strip_suffix(b".md")?;
-    let page = site.find(stem).or_else(|| find_page_or_file(site, stem).map(|(_, page)| page))?;
-    site.markdown_of(page)
+    site.markdown_of(find_page_of_markdown(site, address)?)
+}
+
+/// Returns the page whose Markdown a decoded address without its leading slash stands for: `x.md` for the page `x`, at
+/// any of its paths. Whether the site has that Markdown does not matter.
+pub fn find_page_of_markdown(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
+    // `/x/.md` is never served.
+    let stem = address.strip_suffix(b".md").filter(|_| !is_never_served(address))?;
+    find_exact(site, stem).or_else(|| find_page_or_file(site, stem).map(|(_, page)| page))
 }
 
 /// Returns the page with the name `stem`, under any of its paths.

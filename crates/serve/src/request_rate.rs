@@ -1,11 +1,11 @@
-//! Counts the requests of each client per minute, so that one client cannot fill the records alone.
+//! Counts the requests of each client per minute, so that one client cannot use alone what is for all of them.
 //!
 //! The counters are a table of fixed size in memory. This module stores addresses nowhere else and outputs none.
 //!
-//! A window of 60 seconds begins with the first request of a client: up to 60 requests are allowed in it, and the first
-//! request after it begins the next one. When a new client finds no free counter in its set, it gets the one whose
-//! window began first. A flood from many addresses thus makes the table forget counts, and never refuses a client that
-//! has sent few requests itself.
+//! A window of 60 seconds begins with the first request of a client: a maximum number of requests is allowed in it, and
+//! the first request after it begins the next one. When a new client finds no free counter in its set, it gets the one
+//! whose window began first. A flood from many addresses thus makes the table forget counts, and never refuses a client
+//! that has sent few requests itself.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -13,8 +13,6 @@ use std::net::IpAddr;
 
 use docwharf_base::locks::Mutex;
 
-/// The maximum number of requests of a client in a window.
-const MAX_REQUESTS: u8 = 60;
 /// The length of a window, in seconds.
 const WINDOW_SECONDS: u32 = 60;
 /// The maximum number of clients that are counted. Their counters take 1 MiB.
@@ -24,7 +22,7 @@ const SET_COUNTERS: usize = 8;
 
 /// Counts the requests of each client per minute.
 #[derive(Default)]
-pub(super) struct RequestRate {
+pub(crate) struct RequestRate {
     table: Mutex<CounterTable>,
 }
 
@@ -45,16 +43,18 @@ struct RequestCounter {
     /// The time at which the window began, in seconds. It wraps around, and only differences count.
     began: u32,
     /// The number of allowed requests in the window; 0 if the counter is free.
-    requests: u8,
+    requests: u16,
     is_ipv6: bool,
 }
 
 impl RequestRate {
-    /// Counts a request of a client and returns whether it is allowed. `seconds` is the time by any clock that counts
-    /// seconds. If that clock is set back, the window of each client begins again.
-    pub(super) fn allow(&self, address: IpAddr, seconds: u64) -> bool {
+    /// Counts a request of a client and returns whether it is allowed: a window has at most `max_requests`, and never
+    /// more than 65,535. `seconds` is the time by any clock that counts seconds. If that clock is set back, the window
+    /// of each client begins again.
+    pub(crate) fn allow(&self, address: IpAddr, seconds: u64, max_requests: u32) -> bool {
         let (is_ipv6, network) = network_of(address);
-        self.table.lock().counter(is_ipv6, network, seconds as u32).allow()
+        let max_requests = u16::try_from(max_requests).unwrap_or(u16::MAX);
+        self.table.lock().counter(is_ipv6, network, seconds as u32).allow(max_requests)
     }
 }
 
@@ -96,8 +96,8 @@ impl RequestCounter {
         if self.requests == 0 { u32::MAX } else { now.wrapping_sub(self.began) }
     }
 
-    fn allow(&mut self) -> bool {
-        let is_allowed = self.requests < MAX_REQUESTS;
+    fn allow(&mut self, max_requests: u16) -> bool {
+        let is_allowed = self.requests < max_requests;
         if is_allowed {
             self.requests += 1;
         }
@@ -124,19 +124,27 @@ mod tests {
         text.parse().expect(text)
     }
 
-    /// Returns how many of 100 requests at this time are allowed.
+    /// Returns how many of 100 requests at this time are allowed, if a window has 60.
     fn allowed(rate: &RequestRate, text: &str, seconds: u64) -> usize {
-        (0..100).filter(|_| rate.allow(address(text), seconds)).count()
+        (0..100).filter(|_| rate.allow(address(text), seconds, 60)).count()
     }
 
     #[test]
     fn a_client_may_send_60_requests_in_the_60_seconds_from_its_first_one() {
         let rate = RequestRate::default();
-        assert!(rate.allow(address("192.0.2.1"), 1_000_059));
+        assert!(rate.allow(address("192.0.2.1"), 1_000_059, 60));
         assert_eq!(allowed(&rate, "192.0.2.1", 1_000_061), 59);
         assert_eq!(allowed(&rate, "192.0.2.1", 1_000_118), 0);
         assert_eq!(allowed(&rate, "192.0.2.1", 1_000_119), 60);
         assert_eq!(allowed(&rate, "192.0.2.1", 1_000_119), 0);
+    }
+
+    #[test]
+    fn a_window_has_as_many_requests_as_the_limit_in_force() {
+        let rate = RequestRate::default();
+        let allow = |max_requests| rate.allow(address("192.0.2.1"), 5, max_requests);
+        assert!(allow(1) && !allow(1) && allow(2) && !allow(2));
+        assert_eq!((0..70_000).filter(|_| allow(u32::MAX)).count(), usize::from(u16::MAX) - 2);
     }
 
     #[test]
@@ -173,7 +181,7 @@ mod tests {
         let rate = RequestRate::default();
         for number in 0..300_000_u32 {
             let ipv6 = Ipv6Addr::from_bits(u128::from(0x2001_0db8_0000_0000 + u64::from(number)) << 64);
-            assert!(rate.allow(ipv6.into(), 5) && rate.allow(Ipv4Addr::from_bits(number).into(), 5));
+            assert!(rate.allow(ipv6.into(), 5, 60) && rate.allow(Ipv4Addr::from_bits(number).into(), 5, 60));
         }
         assert_eq!(rate.table.lock().counters.len(), MAX_CLIENTS);
         assert_eq!(allowed(&rate, "198.51.100.7", 5), 60);
@@ -194,7 +202,7 @@ mod tests {
     #[test]
     fn debug_output_has_no_address() {
         let rate = RequestRate::default();
-        rate.allow(address("192.0.2.1"), 5);
+        rate.allow(address("192.0.2.1"), 5, 60);
         let output = format!("{rate:?}");
         assert!(!output.contains("192") && !output.contains("3221225985"), "{output}");
     }

@@ -1,0 +1,34 @@
+//! Files that hold one key. A key is read each time it is needed, because its file may have been replaced.
+
+use std::path::Path;
+
+use zeroize::Zeroizing;
+
+use crate::regular_file;
+use crate::secret::Secret;
+
+/// Upper bound of a key file's size in bytes, including white space.
+pub const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
+
+/// Reads a file that has one key and nothing else, and trims it. `name` is that of the file and its key of the
+/// configuration; the error begins with it.
+pub fn read_key_file(path: &Path, name: &str) -> Result<Secret, String> {
+    // Overwritten with zeros when it is dropped, as the key itself.
+    let text = regular_file::read_text(path, MAX_KEY_FILE_BYTES)
+        .map(Zeroizing::new)
+        .map_err(|error| format!("{name} cannot be read: {error}"))?;
+    let key = text.trim();
+    if key.is_empty() {
+        return Err(format!("{name} is empty"));
+    }
+    check_key_characters(key).map_err(|fault| format!("{name} {fault}"))?;
+    Ok(Secret::new(key.to_owned()))
+}
+
+/// Checks that a key can be sent in a header field. The error never quotes it.
+pub fn check_key_characters(key: &str) -> Result<(), &'static str> {
+    if key.chars().any(|c| c.is_control() || !c.is_ascii()) {
+        return Err("has control characters or non-ASCII characters; the value must be the key only");
+    }
+    Ok(())
+}

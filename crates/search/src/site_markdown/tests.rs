@@ -1,0 +1,115 @@
+//! Files that are built from small versions and opened.
+
+use docwharf_base::directory::Directory;
+use docwharf_base::model::digest::Digest;
+use docwharf_site::lookup::AddressSettings;
+use docwharf_site::rules::pattern::{Pattern, PatternDialect};
+use docwharf_site::sealed_version::SealedVersion;
+
+use super::*;
+use crate::index::test_sites::seal_site;
+use crate::index::{BuildProgress, BuildSettings};
+
+const PAGES: [(&str, &str); 8] = [
+    ("404.html", "<title>Missing</title>"),
+    ("b.html", "<title>B</title><meta name=description content=About><h1>B</h1><a href=guide/>g</a>"),
+    ("guide/index.html", "<title>Guide</title><h1>G</h1><a href=a.html>a</a>"),
+    ("guide/own.html", "<title>Own</title><p>o"),
+    ("guide/own.md", "own"),
+    ("hidden.html", "<meta name=robots content=noindex><title>H</title>hidden text"),
+    ("index.html", "<title>Docs</title><p>start"),
+    ("private.html", "<title>P</title><p>private text"),
+];
+
+fn settings() -> BuildSettings {
+    BuildSettings {
+        addresses: AddressSettings { base_path: "/docs/".to_owned(), ..AddressSettings::default() },
+        exclude: vec![Pattern::parse("/private.html", PatternDialect::DocsJson).unwrap()],
+        digest: Digest::compute(b"settings"),
+        threads: 3,
+        ..BuildSettings::default()
+    }
+}
+
+fn build(version: &SealedVersion) -> (tempfile::TempDir, MarkdownReport) {
+    let folder = tempfile::tempdir().unwrap();
+    let target = Directory::open(folder.path()).unwrap();
+    let report = build_site_markdown(version, &settings(), &target, &BuildProgress::default()).unwrap();
+    (folder, report)
+}
+
+fn open(folder: &tempfile::TempDir, version: &SealedVersion) -> Result<SiteMarkdown, SiteMarkdownError> {
+    SiteMarkdown::open(&Directory::open(folder.path()).unwrap(), version.id)
+}
+
+#[test]
+fn every_page_has_its_markdown_in_the_file() {
+    let version = seal_site(&PAGES);
+    let (folder, report) = build(&version);
+    let site = open(&folder, &version).unwrap();
+    assert_eq!((report.pages, u64::from(site.pages()), report.listed, report.bytes), (7, 7, 4, site.bytes()));
+    assert_eq!((site.version(), site.settings()), (version.id, settings().digest));
+    for file in 0..version.index().len() {
+        let is_page = version.index().path(file).ends_with(b".html");
+        let expected = if is_page { render_file(&version, file, "/docs/") } else { None };
+        assert_eq!(site.find(file), expected, "{file}");
+        assert_eq!(expected.is_some(), is_page);
+    }
+    assert_eq!(site.find(usize::MAX), None);
+    let guide = version.index().find(b"guide/index.html").unwrap();
+    assert_eq!(site.find(guide).unwrap().text, "# G\n\n[a](/docs/guide/a.html)\n");
+}
+
+#[test]
+fn lists_leave_out_pages_that_ask_for_it_and_name_the_markdown_of_the_site_itself() {
+    let version = seal_site(&PAGES);
+    let (folder, _) = build(&version);
+    let site = open(&folder, &version).unwrap();
+    let index = "# Docs\n\n## Pages\n\n- [B](/docs/b.md): About\n- [Docs](/docs/index.md)\n\n\
+                 ## guide\n\n- [Guide](/docs/guide/index.md)\n- [Own](/docs/guide/own.md)\n";
+    assert_eq!(site.llms(LlmsText::Index), index);
+    let full = String::from_utf8(site.llms(LlmsText::Full).to_vec()).unwrap();
+    assert!(full.contains("Page: [B](/docs/b.md)\n\n# B\n\n[g](/docs/guide/)\n"), "{full}");
+    assert!(!full.contains("hidden text") && !full.contains("private text"), "{full}");
+    let sitemap = "<urlset><loc>https://x/guide/own.html</loc><loc>https://x/index.html</loc></urlset>";
+    let version = seal_site(&[&PAGES[..], &[("sitemap.xml", sitemap)]].concat());
+    let (folder, _) = build(&version);
+    let text = open(&folder, &version).unwrap().llms(LlmsText::Index);
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    let order: Vec<usize> = ["[Own]", "[Guide]", "[Docs]", "[B]"].map(|title| text.find(title).unwrap()).to_vec();
+    assert!(order.is_sorted(), "{text}");
+}
+
+#[test]
+fn file_that_is_damaged_cut_or_of_another_version_is_not_opened() {
+    let version = seal_site(&PAGES);
+    let (folder, _) = build(&version);
+    let path = folder.path().join(FILE_NAME);
+    let bytes = std::fs::read(&path).unwrap();
+    for index in (0..bytes.len()).step_by(37) {
+        let mut damaged = bytes.clone();
+        damaged[index] ^= 1;
+        std::fs::write(&path, damaged).unwrap();
+        assert!(matches!(open(&folder, &version), Err(SiteMarkdownError::Damaged)), "{index}");
+    }
+    for len in [0, 1, bytes.len() / 2, bytes.len() - 1] {
+        std::fs::write(&path, &bytes[..len]).unwrap();
+        assert!(matches!(open(&folder, &version), Err(SiteMarkdownError::Damaged)), "{len}");
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(open(&folder, &version).is_ok());
+    assert!(matches!(open(&folder, &seal_site(&PAGES[1..])), Err(SiteMarkdownError::OtherVersion(_))));
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(open(&folder, &version), Err(SiteMarkdownError::Read(_))));
+}
+
+#[test]
+fn markdown_of_a_page_is_beside_it() {
+    for (path, expected) in [("a.html", "a.md"), ("a/index.html", "a/index.md"), ("a.htm", "a.htm.md")] {
+        assert_eq!(markdown_path(path.as_bytes()), expected.as_bytes());
+    }
+    for (path, expected) in [("index.html", ""), ("a/index.html", "a/"), ("a b.html", "a%20b.html")] {
+        assert_eq!(page_url(path.as_bytes()), expected);
+    }
+    assert_eq!(page_url(b"myindex.html"), "myindex.html");
+}

@@ -1,0 +1,24 @@
+//! The Markdown of the pages of a site: where it comes from, and who makes it.
+//!
+//! The program makes the Markdown of all pages of a version beforehand, in another process, and passes the file to the
+//! site ([`Site::set_site_markdown`](crate::Site::set_site_markdown)). Until that file is there, and for a site without
+//! one, pages are converted on request by the threads of `conversion_threads`, at most [`MAX_CONVERSIONS`] at a time;
+//! the pages that were requested last are kept, within a bound. A conversion never runs on a serving thread: a request
+//! that needs one is deferred, and its thread serves others.
+//!
+//! `llms.txt` and `llms-full.txt` need all pages. A site without the file makes it on one thread of its own, in a
+//! temporary folder, when one of the two is first requested.
+//!
+//! This module knows neither requests nor [`Site`](crate::Site), which has one `MarkdownState`. `markdown_handler`
+//! answers requests with it, `page_markdown` gives it to other parts, and `site_assistant` has the functions by which
+//! the program changes it.
+
+mod page_cache;
+mod state;
+mod temporary_file;
+
+pub(crate) use page_cache::{ConvertedFile, MarkdownPage};
+pub(crate) use state::{MarkdownState, PendingPage};
+
+/// The maximum number of conversions of all sites of the process at a time.
+const MAX_CONVERSIONS: usize = 2;

@@ -1,0 +1,280 @@
+//! Answers requests for the Markdown of pages, and for `llms.txt` and `llms-full.txt`, that docwharf makes.
+//!
+//! A page has Markdown at its path with the suffix `.md`, and at its own address for a client that prefers Markdown.
+//! What the site has itself takes precedence: its own `.md` files are negotiated by
+//! [`FileResponse`](super::file_response), and its files and rules by the lookup of the address. Access control and the
+//! checks of the request come before all of this.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LINK, RETRY_AFTER, VARY};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use percent_encoding::percent_encode;
+
+use docwharf_base::encode_sets;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::site_path::is_page;
+use docwharf_search::index::BuildSettings;
+use docwharf_search::site_markdown::{LlmsText, markdown_path};
+use docwharf_site::lookup::{AddressSettings, SiteFiles, find_page_of_markdown};
+use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
+use docwharf_site::sealed_version::SealedVersion;
+
+use super::assistant_settings::AssistantSettings;
+use super::body::ResponseBody;
+use super::conditional::{PreconditionOutcome, evaluate_tag_preconditions};
+use super::converted_pages::{ConvertedFile, MarkdownPage, PendingPage};
+use super::entity_tag::EntityTag;
+use super::header_pool;
+use super::held_bytes::{HELD, HeldBytesGuard};
+use super::negotiate::prefers_markdown;
+use super::request_context::RequestContext;
+use super::site::Site;
+
+const X_ROBOTS_TAG: HeaderName = HeaderName::from_static("x-robots-tag");
+/// The Retry-After of a page whose conversion has waited for too long, in seconds.
+const BUSY_RETRY_SECONDS: &str = "1";
+/// The Retry-After while the list of the pages is made, in seconds.
+const BUILDING_RETRY_SECONDS: &str = "5";
+const MARKDOWN_TYPE: &str = "text/markdown; charset=utf-8";
+const LLMS_TYPE: &str = "text/plain; charset=utf-8";
+const LLMS_PATH: &str = "llms.txt";
+const LLMS_FULL_PATH: &str = "llms-full.txt";
+/// The folder under which both texts are as well (RFC 8615).
+const WELL_KNOWN_FOLDER: &str = ".well-known/";
+
+/// The text that a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MarkdownTarget {
+    /// The Markdown of a page.
+    Page {
+        file: usize,
+        /// Whether the request is for the address of the page itself.
+        is_negotiated: bool,
+    },
+    Llms(LlmsText),
+}
+
+/// Returns whether docwharf makes the Markdown of a file that has none of its own.
+pub(super) fn makes_markdown(site: &Site, path: &[u8]) -> bool {
+    is_page(path) && site.assistant_settings_with(|settings| settings.markdown)
+}
+
+/// Returns the address of the Markdown that docwharf makes of a page.
+pub(super) fn made_markdown_url(site: &Site, path: &[u8]) -> String {
+    url_path(site, &markdown_path(path))
+}
+
+/// Returns the address of `llms.txt`, if docwharf makes it.
+pub(super) fn made_llms_url(site: &Site) -> Option<String> {
+    site.assistant_settings_with(|settings| settings.llms).then(|| url_path(site, LLMS_PATH.as_bytes()))
+}
+
+fn url_path(site: &Site, path: &[u8]) -> String {
+    format!("{}{}", site.settings.base_path, percent_encode(path, encode_sets::LOCATION_PATH))
+}
+
+/// Returns whether a request may be for Markdown that docwharf makes. Cheap, because every request that is not answered
+/// from the cache is asked.
+pub(super) fn may_be_markdown(context: &RequestContext<'_>) -> bool {
+    let path = context.target().path().as_bytes();
+    context.site().assistant_settings_with(|settings| settings.markdown)
+        // An encoded suffix is looked at more closely later.
+        && (path.ends_with(b".md") || path.contains(&b'%') || prefers_markdown(context.headers()))
+}
+
+/// Returns whether the response to a request must be awaited, because a page must be converted.
+pub(super) fn needs_conversion(context: &RequestContext<'_>) -> bool {
+    find_unconverted_page(context).is_some()
+}
+
+/// Starts the conversion that a request needs; `None` if its response is available at once. The caller has checked that
+/// the client may read the site.
+pub(super) fn start_conversion(context: &RequestContext<'_>) -> Option<PendingPage> {
+    let file = find_unconverted_page(context)?;
+    let site = context.site();
+    Some(site.markdown.start_conversion(context.shared_version()?, file, site.settings.base_path.clone()))
+}
+
+fn find_unconverted_page(context: &RequestContext<'_>) -> Option<usize> {
+    let site = context.site();
+    let path = context.path_in_site()?;
+    if !path.ends_with(b".md") && !prefers_markdown(context.headers()) {
+        return None;
+    }
+    let version = context.version()?;
+    let rules = site.rules();
+    let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
+    let settings = RouteSettings { base_path: &site.settings.base_path, slashes, rules: &rules };
+    let route = route_address(version, &settings, path, context.target().query());
+    match find_target(context, version, path, &route)? {
+        MarkdownTarget::Page { file, .. } => site.markdown.get_ready(version, file).is_none().then_some(file),
+        MarkdownTarget::Llms(_) => None,
+    }
+}
+
+/// Answers a request for Markdown that docwharf makes; `None` if it is for something else. `path` is the decoded path
+/// within the site with its leading slash, and `route` where it leads.
+pub(super) fn respond(
+    context: &RequestContext<'_>,
+    version: &SealedVersion,
+    path: &[u8],
+    route: &RouteResult,
+) -> Option<Response<ResponseBody>> {
+    match find_target(context, version, path, route)? {
+        MarkdownTarget::Page { file, is_negotiated } => match context.site().markdown.get_ready(version, file) {
+            // The page itself, or 404.
+            Some(ConvertedFile::NotConvertible) => None,
+            Some(ConvertedFile::Page(page)) => Some(respond_with_page(context, version, file, &page, is_negotiated)),
+            None => Some(respond_later(BUSY_RETRY_SECONDS)),
+        },
+        MarkdownTarget::Llms(text) => Some(respond_with_llms(context, version, text)),
+    }
+}
+
+fn find_target(
+    context: &RequestContext<'_>,
+    version: &SealedVersion,
+    path: &[u8],
+    route: &RouteResult,
+) -> Option<MarkdownTarget> {
+    let site = context.site();
+    let makes = |wanted: fn(&AssistantSettings) -> bool| site.assistant_settings_with(wanted);
+    let address = path.strip_prefix(b"/")?;
+    match *route {
+        RouteResult::File(file) => {
+            let is_wanted = is_page(version.index().path(file))
+                && makes(|settings| settings.markdown)
+                && prefers_markdown(context.headers())
+                && version.markdown_of(file).is_none();
+            is_wanted.then_some(MarkdownTarget::Page { file, is_negotiated: true })
+        }
+        // A rule for missing paths, such as `/*`, does not hide what docwharf makes.
+        RouteResult::NotFound | RouteResult::Rewritten(..) if version.find(address).is_none() => {
+            if address.ends_with(b".md") {
+                let file = find_page_of_markdown(version, address).filter(|_| makes(|settings| settings.markdown))?;
+                let is_made = is_page(version.index().path(file)) && version.markdown_of(file).is_none();
+                return is_made.then_some(MarkdownTarget::Page { file, is_negotiated: false });
+            }
+            let text = match address.strip_prefix(WELL_KNOWN_FOLDER.as_bytes()).unwrap_or(address) {
+                name if name == LLMS_PATH.as_bytes() => LlmsText::Index,
+                name if name == LLMS_FULL_PATH.as_bytes() => LlmsText::Full,
+                _ => return None,
+            };
+            makes(|settings| settings.llms).then_some(MarkdownTarget::Llms(text))
+        }
+        _ => None,
+    }
+}
+
+/// A body that clients which read slowly keep in memory.
+struct HeldText {
+    bytes: Bytes,
+    _hold: HeldBytesGuard,
+}
+
+impl AsRef<[u8]> for HeldText {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn respond_with_page(
+    context: &RequestContext<'_>,
+    version: &SealedVersion,
+    file: usize,
+    page: &MarkdownPage,
+    is_negotiated: bool,
+) -> Response<ResponseBody> {
+    let body = page.body();
+    // Without room for more bodies, the client is asked to come again.
+    let Some(hold) = HELD.try_hold(body.len() as u64) else { return respond_later(BUSY_RETRY_SECONDS) };
+    let body = Bytes::from_owner(HeldText { bytes: body, _hold: hold });
+    let mut response = respond_with_text(context, MARKDOWN_TYPE, body, &page.entity_tag);
+    let site = context.site();
+    let status = response.status();
+    let headers = response.headers_mut();
+    // The page at the same address may be compressed.
+    let vary = if is_negotiated { "accept, accept-encoding" } else { "accept" };
+    headers.insert(VARY, HeaderValue::from_static(vary));
+    headers.insert(X_ROBOTS_TAG, HeaderValue::from_static("noindex"));
+    let mut set = |name: HeaderName, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    };
+    if is_negotiated && (status.is_success() || status == StatusCode::NOT_MODIFIED) {
+        set(CONTENT_LOCATION, &made_markdown_url(site, version.index().path(file)));
+    }
+    let own_llms = version.llms.map(|llms| url_path(site, version.index().path(llms)));
+    if let Some(llms) = own_llms.or_else(|| made_llms_url(site)).filter(|_| status.is_success()) {
+        set(LINK, &format!("<{llms}>; rel=\"describedby\""));
+    }
+    response
+}
+
+fn respond_with_llms(context: &RequestContext<'_>, version: &SealedVersion, text: LlmsText) -> Response<ResponseBody> {
+    let site = context.site();
+    let settings = build_settings(site);
+    if let Some(file) = site.markdown.file_in_force(version, settings.digest) {
+        let identity = format!("{} {} {:08x} {text:?}", version.id, settings.digest.to_hex(), file.checksum());
+        let entity_tag = EntityTag::of_content(&Digest::compute(identity.as_bytes()), None, None);
+        return respond_with_text(context, LLMS_TYPE, file.llms(text), &entity_tag);
+    }
+    if let Some(version) = context.shared_version() {
+        site.markdown.request_file(version, settings);
+    }
+    respond_later(BUILDING_RETRY_SECONDS)
+}
+
+/// Returns the settings of the file that is made on request.
+fn build_settings(site: &Site) -> BuildSettings {
+    let addresses = AddressSettings {
+        base_path: site.settings.base_path.clone(),
+        slashes: site.settings.slashes,
+        rules: std::sync::Arc::clone(&site.rules()),
+    };
+    let exclude = site.search.settings().map(|in_force| in_force.settings.exclude.to_vec()).unwrap_or_default();
+    let digest = Digest::compute(format!("{addresses:?} {exclude:?}").as_bytes());
+    BuildSettings { addresses, exclude, digest, threads: 1, ..BuildSettings::default() }
+}
+
+/// Answers with a text that clients revalidate at each use.
+fn respond_with_text(
+    context: &RequestContext<'_>,
+    media_type: &'static str,
+    body: Bytes,
+    entity_tag: &EntityTag,
+) -> Response<ResponseBody> {
+    let outcome = evaluate_tag_preconditions(context.headers(), entity_tag.as_str());
+    let (status, len, body) = match outcome {
+        PreconditionOutcome::Proceed if context.is_head() => (StatusCode::OK, Some(body.len()), ResponseBody::empty()),
+        PreconditionOutcome::Proceed => (StatusCode::OK, Some(body.len()), ResponseBody::full(body)),
+        PreconditionOutcome::Failed => (StatusCode::PRECONDITION_FAILED, Some(0), ResponseBody::empty()),
+        PreconditionOutcome::NotModified => (StatusCode::NOT_MODIFIED, None, ResponseBody::empty()),
+    };
+    let mut response = header_pool::new_response(status, body);
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Ok(tag) = HeaderValue::from_str(entity_tag.as_str()) {
+        headers.insert(ETAG, tag);
+    }
+    if let Some(len) = len {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+    }
+    if status == StatusCode::OK {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    }
+    response
+}
+
+fn respond_later(retry_seconds: &'static str) -> Response<ResponseBody> {
+    let mut response = header_pool::new_response(StatusCode::SERVICE_UNAVAILABLE, ResponseBody::empty());
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+    headers.insert(RETRY_AFTER, HeaderValue::from_static(retry_seconds));
+    response
+}
+
+#[cfg(test)]
+mod tests;

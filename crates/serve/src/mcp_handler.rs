@@ -1,0 +1,241 @@
+//! Answers `POST BASE/_docwharf/mcp`: the messages of the Model Context Protocol over HTTP, without sessions and with
+//! JSON answers only. Here is what belongs to HTTP; [`mcp`](super::mcp) answers the messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ACCEPT, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use docwharf_site::sealed_version::SealedVersion;
+
+use super::assistant_settings::AssistantSettings;
+use super::body::ResponseBody;
+use super::fixed_responses::uncached_response;
+use super::held_bytes::hold_body;
+use super::mcp::McpServer;
+use super::mcp::dispatch::answer_request;
+use super::mcp::http_message::{McpHeaders, McpMessage, MessageRefusal, check_message};
+use super::mcp_statistics::{McpOperation, McpOutcome};
+use super::own_origin::{HostAndPort, RequestOrigin, requested_host};
+use super::request_body::{BodyFault, BodyLimits, CountedBytes};
+use super::request_checks::declared_media_type;
+use super::request_context::RequestContext;
+use super::site::Site;
+
+/// The largest body, in bytes.
+const MAX_BODY_BYTES: usize = 64 << 10;
+/// The deadline for a complete body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The limits of bodies.
+pub(super) const BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: MAX_BODY_BYTES, timeout: BODY_TIMEOUT };
+/// The Retry-After of a client that has sent too many requests, in seconds.
+const RATE_RETRY_SECONDS: &str = "60";
+/// The Retry-After while too many requests are answered, in seconds.
+const BUSY_RETRY_SECONDS: &str = "1";
+/// The Retry-After while no version is served, in seconds.
+const FIRST_VERSION_RETRY_SECONDS: &str = "5";
+const JSON_TYPE: &str = "application/json";
+const PLAIN_TEXT_TYPE: &str = "text/plain; charset=utf-8";
+
+/// A request that is answered after its body was read.
+#[derive(Debug)]
+pub(super) struct McpRequest {
+    site: Arc<Site>,
+    version: Arc<SealedVersion>,
+    host: Option<HostAndPort>,
+    headers: McpHeaders,
+}
+
+/// Returns whether the resource is on.
+pub(super) fn is_on(site: &Site) -> bool {
+    site.assistant.load().as_ref().is_some_and(|settings| settings.mcp)
+}
+
+/// Checks a request before its body is read: returns the request, or the refusal; `None` if the resource is off.
+pub(super) fn check_mcp_request(context: &RequestContext<'_>) -> Option<Result<McpRequest, Response<ResponseBody>>> {
+    let site = context.site().shared()?;
+    let settings = site.assistant_settings().filter(|settings| settings.mcp)?;
+    Some(check(context, &settings, &site).map_err(|refusal| {
+        let (outcome, response) = *refusal;
+        site.mcp.count(McpOperation::Other, outcome);
+        response
+    }))
+}
+
+fn check(
+    context: &RequestContext<'_>,
+    settings: &AssistantSettings,
+    site: &Arc<Site>,
+) -> Result<McpRequest, Box<(McpOutcome, Response<ResponseBody>)>> {
+    let refuse = |status, text: &str| Err(Box::new((McpOutcome::Refused, text_response(status, text.to_owned()))));
+    if let Some(text) = refuse_host(context, settings) {
+        return refuse(StatusCode::FORBIDDEN, text);
+    }
+    if !accepts_json(context.headers()) {
+        return refuse(StatusCode::NOT_ACCEPTABLE, "406: answers are application/json, which Accept does not list\n");
+    }
+    if !declared_media_type(context).eq_ignore_ascii_case(JSON_TYPE.as_bytes()) {
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "415: the body must be application/json\n");
+    }
+    if !site.mcp.allows_request_from(context.client().address, settings.mcp_per_minute) {
+        let max = settings.mcp_per_minute;
+        let text =
+            format!("429: more than {max} requests in a minute from this network address; try again in a minute\n");
+        let response = text_response(StatusCode::TOO_MANY_REQUESTS, text);
+        return Err(Box::new((McpOutcome::Limited, with_retry(response, RATE_RETRY_SECONDS))));
+    }
+    let Some(version) = context.shared_version() else {
+        let response = text_response(StatusCode::SERVICE_UNAVAILABLE, "503: the site has no version yet\n".to_owned());
+        return Err(Box::new((McpOutcome::Busy, with_retry(response, FIRST_VERSION_RETRY_SECONDS))));
+    };
+    Ok(McpRequest {
+        site: Arc::clone(site),
+        version,
+        host: requested_host(context),
+        headers: McpHeaders::read(context.headers()),
+    })
+}
+
+/// Returns the text of the refusal if the request may come from a page of another site, or from one whose name was
+/// rebound to this server (DNS rebinding).
+fn refuse_host(context: &RequestContext<'_>, settings: &AssistantSettings) -> Option<&'static str> {
+    let is_listed = match RequestOrigin::read(context) {
+        RequestOrigin::Absent => true,
+        RequestOrigin::Page(origin) => origin.host().is_listed(&settings.hosts),
+        RequestOrigin::Unusable => false,
+    };
+    if !is_listed {
+        tracing::debug!("a request to _docwharf/mcp is refused: assistant.hosts does not list the host of its Origin");
+        return Some("403: the request has the field Origin, and the key assistant.hosts does not list its host\n");
+    }
+    let is_loopback_listener = context.peer().is_some_and(|peer| peer.is_loopback_listener);
+    let is_own_host = !is_loopback_listener
+        || requested_host(context).is_some_and(|host| host.is_loopback() || host.is_listed(&settings.hosts));
+    if !is_own_host {
+        tracing::debug!("a request to _docwharf/mcp is refused: assistant.hosts does not list the host that it names");
+        return Some("403: on a loopback listener, Host must be loopback or listed in the key assistant.hosts\n");
+    }
+    None
+}
+
+/// Returns whether a client accepts JSON. One that says nothing accepts everything (RFC 9110, section 12.5.1).
+fn accepts_json(headers: &HeaderMap) -> bool {
+    let mut best: Option<(u8, bool)> = None;
+    let mut is_present = false;
+    for value in headers.get_all(ACCEPT) {
+        is_present = true;
+        for range in value.as_bytes().split(|&byte| byte == b',') {
+            let mut parts = range.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+            let precedence = match parts.next().unwrap_or_default() {
+                range if range.eq_ignore_ascii_case(JSON_TYPE.as_bytes()) => 2,
+                range if range.eq_ignore_ascii_case(b"application/*") => 1,
+                b"*/*" => 0,
+                _ => continue,
+            };
+            let is_accepted = !parts.any(is_zero_weight);
+            if best.is_none_or(|(known, _)| precedence > known) {
+                best = Some((precedence, is_accepted));
+            }
+        }
+    }
+    !is_present || best.is_some_and(|(_, is_accepted)| is_accepted)
+}
+
+/// Returns whether a parameter is a weight of zero (RFC 9110, section 12.4.2).
+fn is_zero_weight(parameter: &[u8]) -> bool {
+    let (name, value) = parameter.split_at(parameter.iter().position(|&byte| byte == b'=').unwrap_or(parameter.len()));
+    let value = value.strip_prefix(b"=").unwrap_or_default().trim_ascii();
+    name.trim_ascii().eq_ignore_ascii_case(b"q")
+        && value.first() == Some(&b'0')
+        && value[1..].iter().all(|byte| matches!(byte, b'.' | b'0'))
+}
+
+impl McpRequest {
+    /// Answers the request, whose body was read.
+    pub(super) async fn answer(self, body: Result<CountedBytes, BodyFault>) -> Response<ResponseBody> {
+        let site = Arc::clone(&self.site);
+        let (outcome, response) = match body {
+            Ok(body) => self.answer_body(body).await,
+            Err(BodyFault::OutOfMemory) => (Some(McpOutcome::Busy), busy()),
+            Err(fault) => {
+                let status = fault.status();
+                let text = format!("{}: {}\n", status.as_u16(), fault.message(BODY_LIMITS));
+                (Some(McpOutcome::Refused), text_response(status, text))
+            }
+        };
+        if let Some(outcome) = outcome {
+            site.mcp.count(McpOperation::Other, outcome);
+        }
+        response
+    }
+
+    /// Answers a message. Returns the outcome if the message itself was not counted.
+    async fn answer_body(self, body: CountedBytes) -> (Option<McpOutcome>, Response<ResponseBody>) {
+        let request = match check_message(&self.headers, body.as_ref()) {
+            Ok(McpMessage::Request(request)) => request,
+            Ok(McpMessage::Notification) => {
+                let mut response = text_response(StatusCode::ACCEPTED, String::new());
+                response.headers_mut().remove(http::header::CONTENT_TYPE);
+                return (None, response);
+            }
+            Err(refusal) => {
+                let response = uncached_response(MessageRefusal::STATUS, JSON_TYPE, refusal.to_json());
+                return (Some(McpOutcome::Refused), response);
+            }
+        };
+        drop(body);
+        let Some(_permit) = self.site.mcp.try_begin_call() else { return (Some(McpOutcome::Busy), busy()) };
+        let server = McpServer::for_request(self.site, self.version, self.host);
+        let (status, answer) = answer_request(server, *request).await;
+        match hold_body(answer) {
+            Some(answer) => (None, uncached_response(status, JSON_TYPE, answer)),
+            None => (Some(McpOutcome::Busy), busy()),
+        }
+    }
+}
+
+/// Returns the response while too many requests are answered, or clients that read slowly hold too much memory.
+fn busy() -> Response<ResponseBody> {
+    let text = "503: too many requests at a time; try again in a second\n".to_owned();
+    with_retry(text_response(StatusCode::SERVICE_UNAVAILABLE, text), BUSY_RETRY_SECONDS)
+}
+
+fn with_retry(mut response: Response<ResponseBody>, seconds: &'static str) -> Response<ResponseBody> {
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));
+    response
+}
+
+fn text_response(status: StatusCode, text: String) -> Response<ResponseBody> {
+    uncached_response(status, PLAIN_TEXT_TYPE, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_specific_range_of_accept_decides_whether_json_is_accepted() {
+        for (values, expected) in [
+            (&[][..], true),
+            (&["application/json, text/event-stream"], true),
+            (&["text/event-stream", "application/json"], true),
+            (&["Application/JSON;q=0.1"], true),
+            (&["application/*"], true),
+            (&["*/*"], true),
+            (&[""], false),
+            (&["text/event-stream"], false),
+            (&["text/html, application/xml"], false),
+            (&["application/json;q=0"], false),
+            (&["application/json; q=0.00, */*"], false),
+            (&["*/*;q=0, application/json"], true),
+            (&["application/jsonp"], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(ACCEPT, HeaderValue::from_static(value));
+            }
+            assert_eq!(accepts_json(&headers), expected, "{values:?}");
+        }
+    }
+}
