@@ -70,7 +70,7 @@ fn run() -> Result<(), String> {
     let bundle = PathBuf::from(bundle.ok_or("name a bundle of documentation")?);
     let folder = temporary_folder();
     let config = folder.path().join("config.toml");
-    fs::write(&config, "[assistant]\nmcpPerMinute = 100000\n").map_err(|error| error.to_string())?;
+    fs::write(&config, "[assistant]\nmcpPerMinute = 65535\n").map_err(|error| error.to_string())?;
     let daemon = Daemon::serve(&bundle, &["--config", config.to_str().ok_or("a path that is UTF-8")?]);
     let mut client = McpClient::open(&daemon.address);
     until_within(INDEX_TIMEOUT, "the index is open", || {

@@ -11,7 +11,7 @@ stop() {
     rm -rf "$folder"
 }
 trap stop EXIT
-printf '[assistant]\nmcpPerMinute = 100000\n' >"$folder/config.toml"
+printf '[assistant]\nmcpPerMinute = 65535\n' >"$folder/config.toml"
 "$program" serve "$bundle" --listen 127.0.0.1:0 --config "$folder/config.toml" >"$folder/address" &
 server=$!
 for _ in $(seq 300); do
