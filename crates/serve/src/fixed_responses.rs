@@ -6,6 +6,7 @@ use http::{HeaderValue, Response, StatusCode};
 
 use super::body::{BodyLocation, ResponseBody};
 use super::body_chunk::BodyChunk;
+use super::conditional::PreconditionOutcome;
 use super::header_pool;
 use super::insertion::InsertedTag;
 
@@ -35,6 +36,20 @@ fn text_response(
     headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
     response
+}
+
+/// Selects status, Content-Length and body of a response with this content by the outcome of its preconditions.
+pub(super) fn select_content(
+    outcome: PreconditionOutcome,
+    is_head: bool,
+    content: Bytes,
+) -> (StatusCode, Option<usize>, ResponseBody) {
+    match outcome {
+        PreconditionOutcome::Proceed if is_head => (StatusCode::OK, Some(content.len()), ResponseBody::empty()),
+        PreconditionOutcome::Proceed => (StatusCode::OK, Some(content.len()), ResponseBody::full(content)),
+        PreconditionOutcome::Failed => (StatusCode::PRECONDITION_FAILED, Some(0), ResponseBody::empty()),
+        PreconditionOutcome::NotModified => (StatusCode::NOT_MODIFIED, None, ResponseBody::empty()),
+    }
 }
 
 /// Creates a response that no cache stores.

@@ -21,9 +21,10 @@ use docwharf_site::sealed_version::SealedVersion;
 
 use super::assistant_settings::AssistantSettings;
 use super::body::ResponseBody;
-use super::conditional::{PreconditionOutcome, evaluate_tag_preconditions};
+use super::conditional::evaluate_tag_preconditions;
 use super::converted_pages::{ConvertedFile, MarkdownPage, PendingPage};
 use super::entity_tag::EntityTag;
+use super::fixed_responses;
 use super::header_pool;
 use super::held_bytes::{HELD, HeldBytesGuard};
 use super::negotiate::prefers_markdown;
@@ -246,12 +247,7 @@ fn respond_with_text(
     entity_tag: &EntityTag,
 ) -> Response<ResponseBody> {
     let outcome = evaluate_tag_preconditions(context.headers(), entity_tag.as_str());
-    let (status, len, body) = match outcome {
-        PreconditionOutcome::Proceed if context.is_head() => (StatusCode::OK, Some(body.len()), ResponseBody::empty()),
-        PreconditionOutcome::Proceed => (StatusCode::OK, Some(body.len()), ResponseBody::full(body)),
-        PreconditionOutcome::Failed => (StatusCode::PRECONDITION_FAILED, Some(0), ResponseBody::empty()),
-        PreconditionOutcome::NotModified => (StatusCode::NOT_MODIFIED, None, ResponseBody::empty()),
-    };
+    let (status, len, body) = fixed_responses::select_content(outcome, context.is_head(), body);
     let mut response = header_pool::new_response(status, body);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));

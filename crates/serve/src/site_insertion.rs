@@ -14,8 +14,8 @@ use super::site::Site;
 impl Site {
     /// Inserts this tag into the pages of all responses from the next request on; with `None`, inserts none.
     ///
-    /// [`Site::set_version`], [`Site::set_search_settings`] and [`Site::set_playground_settings`] call it. A response is
-    /// consistent in itself at every moment, because its entity tag and length are those of the tag that it has.
+    /// [`Site::set_version`], [`Site::set_search_settings`] and [`Site::set_playground_settings`] call it. A response
+    /// is consistent in itself at every moment, because its entity tag and length are those of the tag that it has.
     pub fn set_inserted_tag(&self, tag: Option<Arc<InsertedTag>>) {
         if *self.inserted_tag.load() == tag {
             return;

@@ -17,19 +17,24 @@ const INSIDE: &str = "DOCWHARF_TEST_RECORDED_NETWORK";
 const HOST_NAME: &str = "docwharf-recorded-host";
 /// Addresses for documentation (RFC 5737, RFC 3849), to which no host has a better route.
 const OUTSIDE_ADDRESSES: [&str; 2] = ["203.0.113.9:9", "[2001:db8:1::9]:9"];
-/// Sets the namespace up, and runs a program in it. The arguments are a folder for files, the name of the host, and the
-/// program with its arguments. A pair of `veth` devices is used, because every kernel for containers has it. The device
-/// sends nothing by itself: no ARP, no multicast, no solicitation of routers, no check for duplicate addresses.
-const SETUP_SCRIPT: &str = r#"
+/// Sets the namespace up, up to its network. The arguments are a folder for files, the name of the host, and a program
+/// with its arguments. `NAME_SERVER` is replaced.
+const NAMES_SCRIPT: &str = r#"
 folder=$1; echo "$2" >/proc/sys/kernel/hostname; shift 2
 mount --make-rprivate /
-echo 'nameserver 192.0.2.53' >"$folder/resolv.conf"
+echo 'nameserver NAME_SERVER' >"$folder/resolv.conf"
 mount --bind "$folder/resolv.conf" /etc/resolv.conf
 if test -e /etc/nsswitch.conf; then
     echo 'hosts: files dns' >"$folder/nsswitch.conf"
     mount --bind "$folder/nsswitch.conf" /etc/nsswitch.conf
 fi
 ip link set lo up
+"#;
+
+/// Sets a network up whose only route leads to a recorder. A pair of `veth` devices is used, because every kernel for
+/// containers has it. The device sends nothing by itself: no ARP, no multicast, no solicitation of routers, no check for
+/// duplicate addresses.
+const RECORDER_SCRIPT: &str = r#"
 ip link add recorder type veth peer name far_end
 if test -d /proc/sys/net/ipv6/conf/recorder; then
     echo 1 >/proc/sys/net/ipv6/conf/far_end/disable_ipv6
@@ -47,22 +52,6 @@ if test -d /proc/sys/net/ipv6/conf/recorder; then
     ip -6 address add 2001:db8::1/64 dev recorder nodad
     ip -6 route add default dev recorder
 fi
-exec "$@"
-"#;
-
-/// As [`SETUP_SCRIPT`], for a namespace with addresses of its own. Placeholders are replaced.
-const OWN_INTERNET_SCRIPT: &str = r#"
-folder=$1; echo "$2" >/proc/sys/kernel/hostname; shift 2
-mount --make-rprivate /
-echo 'nameserver NAME_SERVER' >"$folder/resolv.conf"
-mount --bind "$folder/resolv.conf" /etc/resolv.conf
-if test -e /etc/nsswitch.conf; then
-    echo 'hosts: files dns' >"$folder/nsswitch.conf"
-    mount --bind "$folder/nsswitch.conf" /etc/nsswitch.conf
-fi
-ip link set lo up
-ADDRESSES
-exec "$@"
 "#;
 
 /// The device that counts the packets which leave the namespace.
@@ -114,7 +103,7 @@ pub fn run_in_recorded_network(test: &str, body: impl FnOnce(&PacketRecorder)) {
         recorder.check();
         return body(&recorder);
     }
-    run_in_namespace(test, SETUP_SCRIPT);
+    run_in_namespace(test, "192.0.2.53", RECORDER_SCRIPT);
 }
 
 /// Runs a test in a namespace of which these addresses, each with the length of its prefix, are the internet: they are
@@ -127,13 +116,13 @@ pub fn run_in_own_internet(test: &str, addresses: &[&str], body: impl FnOnce()) 
     }
     let commands: Vec<String> = addresses.iter().map(|address| format!("ip address add {address} dev lo")).collect();
     let name_server = addresses[0].split('/').next().expect("an address");
-    let script = OWN_INTERNET_SCRIPT.replace("NAME_SERVER", name_server).replace("ADDRESSES", &commands.join("\n"));
-    run_in_namespace(test, &script);
+    run_in_namespace(test, name_server, &commands.join("\n"));
 }
 
-/// Runs the calling test again, in a namespace that `script` sets up.
+/// Runs the calling test again, in a namespace with this name server, whose network `network_script` sets up.
 #[track_caller]
-fn run_in_namespace(test: &str, script: &str) {
+fn run_in_namespace(test: &str, name_server: &str, network_script: &str) {
+    let script = format!("{}{network_script}\nexec \"$@\"\n", NAMES_SCRIPT.replace("NAME_SERVER", name_server));
     let namespaces: &[&str] = if rustix::process::geteuid().is_root() {
         &["--net", "--mount", "--uts"]
     } else {
@@ -142,7 +131,7 @@ fn run_in_namespace(test: &str, script: &str) {
     let folder = temporary_folder();
     let enter = || {
         let mut command = Command::new("unshare");
-        command.args(namespaces).args(["sh", "-e", "-c", script, "sh"]).arg(folder.path()).arg(HOST_NAME);
+        command.args(namespaces).args(["sh", "-e", "-c", &script, "sh"]).arg(folder.path()).arg(HOST_NAME);
         command
     };
     // Containers may permit namespaces, but no devices or mounts in them.

@@ -23,6 +23,29 @@ pub(crate) struct UnclosedElement {
     pub(crate) left_out: LeftOutElement,
 }
 
+impl UnclosedElement {
+    /// Returns the element that is opened again after an element has ended at this depth, too; `unclosed` is that of the
+    /// elements that ended before it. `left_out` is what the element leaves out. A cell or a template keeps the elements
+    /// in it.
+    pub(crate) fn after_end_of(
+        unclosed: Option<UnclosedElement>,
+        name: ElementName,
+        depth: usize,
+        left_out: Option<LeftOutElement>,
+    ) -> Option<UnclosedElement> {
+        match (name, left_out) {
+            (name, Some(left_out)) if name.is_formatting() => Some(UnclosedElement { name, depth, left_out }),
+            (ElementName::Cell | ElementName::TablePart(_) | ElementName::Template, _) => None,
+            _ => unclosed,
+        }
+    }
+
+    /// Whether the end tag of this name, which ends the elements from this depth on, is that of the element.
+    pub(crate) fn has_end_tag(&self, name: ElementName, depth: usize) -> bool {
+        self.depth == depth && self.name == name
+    }
+}
+
 /// The effect of an open element on the text in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ElementEffect {

@@ -310,8 +310,7 @@ impl<'l> SectionBuilder<'l> {
             EndTagAction::Ignore => {}
             EndTagAction::CloseTo(depth) => {
                 let unclosed = self.close_elements(depth);
-                // The element at this depth has the end tag itself.
-                if let Some(element) = unclosed.filter(|element| element.depth > depth || element.name != name) {
+                if let Some(element) = unclosed.filter(|element| !element.has_end_tag(name, depth)) {
                     self.open_again(element);
                 }
             }
@@ -346,13 +345,8 @@ impl<'l> SectionBuilder<'l> {
             && let Some(OpenElement { name, effect, .. }) = self.elements.pop()
         {
             let ended_depth = self.elements.len();
-            match (name, &effect) {
-                (name, ElementEffect::LeaveOut(left_out)) if name.is_formatting() => {
-                    unclosed = Some(UnclosedElement { name, depth: ended_depth, left_out: *left_out });
-                }
-                (ElementName::Cell | ElementName::TablePart(_) | ElementName::Template, _) => unclosed = None,
-                _ => {}
-            }
+            let left_out = if let ElementEffect::LeaveOut(left_out) = &effect { Some(*left_out) } else { None };
+            unclosed = UnclosedElement::after_end_of(unclosed, name, ended_depth, left_out);
             if self.heading.as_ref().is_some_and(|heading| heading.depth == ended_depth) {
                 self.finish_heading();
             }

@@ -11,7 +11,7 @@ use crate::extract::tags::{PageEvent, StartTag};
 use crate::extract::text_buffer::has_visible_text;
 
 use super::content::PageContent;
-use super::element_effect::{MarkdownEffect, OpenedMark, has_line_numbers, is_layout_table};
+use super::element_effect::{MarkdownEffect, OpenedMark, has_line_numbers, header_effect, is_layout_table};
 use super::inline_text::Mark;
 use super::page_head::PageHead;
 use super::table::Table;
@@ -381,8 +381,7 @@ impl MarkdownBuilder {
             EndTagAction::Ignore => {}
             EndTagAction::CloseTo(depth) => {
                 let unclosed = self.close_elements(depth);
-                // The element at this depth has the end tag itself.
-                if let Some(element) = unclosed.filter(|element| element.depth > depth || element.name != name) {
+                if let Some(element) = unclosed.filter(|element| !element.has_end_tag(name, depth)) {
                     self.open_again(element);
                 }
             }
@@ -417,13 +416,8 @@ impl MarkdownBuilder {
             && let Some(OpenElement { name, effect, .. }) = self.elements.pop()
         {
             let ended_depth = self.elements.len();
-            match (name, &effect) {
-                (name, MarkdownEffect::LeaveOut(left_out)) if name.is_formatting() => {
-                    unclosed = Some(UnclosedElement { name, depth: ended_depth, left_out: *left_out });
-                }
-                (ElementName::Cell | ElementName::TablePart(_) | ElementName::Template, _) => unclosed = None,
-                _ => {}
-            }
+            let left_out = if let MarkdownEffect::LeaveOut(left_out) = &effect { Some(*left_out) } else { None };
+            unclosed = UnclosedElement::after_end_of(unclosed, name, ended_depth, left_out);
             if self.content.heading.as_ref().is_some_and(|heading| heading.depth == ended_depth) {
                 self.content.finish_heading(|| self.elements.use_ids());
             }
@@ -499,16 +493,5 @@ impl MarkdownBuilder {
         } else {
             self.content.break_block();
         }
-    }
-}
-
-/// Returns the effect of an element in a `header` of which only `h1` is read.
-fn header_effect(tag: &StartTag<'_>) -> MarkdownEffect {
-    if is_left_out_by_attributes(tag) || is_left_out_by_name(tag.name) {
-        MarkdownEffect::InHeader(Some(LeftOutElement::Whole))
-    } else if tag.name == ElementName::Heading(1) {
-        MarkdownEffect::InHeader(None)
-    } else {
-        MarkdownEffect::None
     }
 }

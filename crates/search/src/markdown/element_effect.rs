@@ -1,7 +1,8 @@
 //! The effect of an open element on the Markdown of the text in it.
 
-use crate::extract::content_rules::RootKind;
+use crate::extract::content_rules::{RootKind, is_left_out_by_attributes, is_left_out_by_name};
 use crate::extract::element_effect::LeftOutElement;
+use crate::extract::element_name::ElementName;
 use crate::extract::tags::StartTag;
 
 use super::inline_text::Mark;
@@ -47,6 +48,17 @@ pub(super) enum MarkdownEffect {
 pub(super) struct OpenedMark {
     pub(super) mark: Mark,
     pub(super) heading_len: usize,
+}
+
+/// Returns the effect of an element in a `header` of which only `h1` is read.
+pub(super) fn header_effect(tag: &StartTag<'_>) -> MarkdownEffect {
+    if is_left_out_by_attributes(tag) || is_left_out_by_name(tag.name) {
+        MarkdownEffect::InHeader(Some(LeftOutElement::Whole))
+    } else if tag.name == ElementName::Heading(1) {
+        MarkdownEffect::InHeader(None)
+    } else {
+        MarkdownEffect::None
+    }
 }
 
 /// Whether an element has the numbers of the lines of code, as the highlighters Pygments, Rouge and Chroma write them.

@@ -89,8 +89,8 @@ pub(super) fn check_ask_request(context: &RequestContext<'_>) -> Option<Result<A
     Some(Ok(AskRequest { in_force, start: Instant::now() }))
 }
 
-/// Runs a future as a task until a deadline, also while the body that it makes is not polled because its client does not
-/// read. The task ends when the returned future is dropped.
+/// Runs a future as a task until a deadline, also while the body that it makes is not polled because its client does
+/// not read. The task ends when the returned future is dropped.
 fn run_until(
     deadline: tokio::time::Instant,
     work: impl Future<Output = ()> + Send + 'static,

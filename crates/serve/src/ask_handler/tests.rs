@@ -121,7 +121,7 @@ async fn an_answer_ends_at_its_deadline_although_nobody_reads_it_and_at_once_if_
     let (unread, ended) = start(Duration::from_millis(20));
     assert!(ended.await.is_err());
     drop(unread);
-    let (body, ended) = start(Duration::from_secs(3600));
+    let (body, ended) = start(Duration::from_hours(1));
     drop(body);
     assert!(ended.await.is_err());
 }

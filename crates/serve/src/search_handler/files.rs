@@ -9,7 +9,7 @@ use docwharf_base::model::digest::Digest;
 use docwharf_search::page::render_open_search;
 
 use crate::body::{BodyLocation, ResponseBody};
-use crate::conditional::{PreconditionOutcome, evaluate_tag_preconditions};
+use crate::conditional::evaluate_tag_preconditions;
 use crate::entity_tag::EntityTag;
 use crate::fixed_responses;
 use crate::header_pool;
@@ -72,12 +72,7 @@ fn requested_authority(context: &RequestContext<'_>) -> Option<Authority> {
 fn respond(context: &RequestContext<'_>, representation: Representation) -> Response<ResponseBody> {
     let Representation { media_type, body, coding, entity_tag, is_negotiated } = representation;
     let outcome = evaluate_tag_preconditions(context.headers(), entity_tag.as_str());
-    let (status, len, body) = match outcome {
-        PreconditionOutcome::Proceed if context.is_head() => (StatusCode::OK, Some(body.len()), ResponseBody::empty()),
-        PreconditionOutcome::Proceed => (StatusCode::OK, Some(body.len()), ResponseBody::full(body)),
-        PreconditionOutcome::Failed => (StatusCode::PRECONDITION_FAILED, Some(0), ResponseBody::empty()),
-        PreconditionOutcome::NotModified => (StatusCode::NOT_MODIFIED, None, ResponseBody::empty()),
-    };
+    let (status, len, body) = fixed_responses::select_content(outcome, context.is_head(), body);
     // Browsers revalidate a file of the box with every page. Such a response depends only on the site and the request.
     let is_cacheable = status == StatusCode::NOT_MODIFIED && is_negotiated;
     let body = if is_cacheable { body.with_location(BodyLocation::Empty) } else { body };
