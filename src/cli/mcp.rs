@@ -12,10 +12,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::search::SearchConfig;
 use crate::daemon::{IndexSettings, OnDemandIndex};
+use docwharf_agent::store::derived::MARKDOWN;
 use docwharf_agent::sync::open;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::runtime;
 use docwharf_search::index::SearchIndex;
+use docwharf_search::site_markdown::SiteMarkdown;
 use docwharf_serve::mcp::{McpServer, serve_stdio};
 use docwharf_serve::{Site, SiteSettings};
 use docwharf_site::lookup::AddressSettings;
@@ -42,11 +44,12 @@ pub(super) struct McpCommand {
     target: Option<String>,
 }
 
-/// A version that is open, with its image and its stored index.
+/// A version that is open, with its image, its stored index, and the stored Markdown of its pages.
 struct OpenTarget {
     version: SealedVersion,
     image: File,
     index: Option<SearchIndex>,
+    markdown: Option<SiteMarkdown>,
 }
 
 impl McpCommand {
@@ -64,7 +67,7 @@ impl McpCommand {
             rules: Arc::clone(&rules),
         };
         let index_settings = IndexSettings::new(addresses, search.exclude.clone());
-        let OpenTarget { version, image, index } = open_target(context, target, &index_settings)?;
+        let OpenTarget { version, image, index, markdown } = open_target(context, target, &index_settings)?;
         let site = Site::new(settings);
         site.set_rules(rules);
         site.set_assistant_settings(Some(Arc::new(assistant)));
@@ -72,6 +75,7 @@ impl McpCommand {
         let on_demand = OnDemandIndex::new(&site, index_settings, network);
         let id = version.id;
         site.set_version(version);
+        site.set_site_markdown(markdown.map(Arc::new));
         match index {
             Some(index) => site.set_search_index(Some(Arc::new(index))),
             None => on_demand.update_version(id, image),
@@ -93,12 +97,15 @@ fn open_target(
             let version = open::open_read_only(&store, id).map_err(read_failure())?;
             let image = store.image(id).map_err(read_failure())?.into_file();
             let index = open_stored(&store, id, index_settings);
-            Ok(OpenTarget { version, image, index })
+            let markdown = store.open_derived_directory(id, MARKDOWN).and_then(|directory| {
+                SiteMarkdown::open(&directory, id).ok().filter(|file| file.settings() == index_settings.digest())
+            });
+            Ok(OpenTarget { version, image, index, markdown })
         }
         SearchTarget::Path(path, seal_options) => {
             let (version, image, warnings) = seal_unlinked_with_image(&path, &seal_options, &SealProgress::default())?;
             context.print_warnings(&path.display().to_string(), &warnings);
-            Ok(OpenTarget { version, image, index: None })
+            Ok(OpenTarget { version, image, index: None, markdown: None })
         }
     }
 }

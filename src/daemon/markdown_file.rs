@@ -31,9 +31,11 @@ pub(super) struct MarkdownTask<'a> {
 }
 
 impl MarkdownTask<'_> {
-    /// Returns whether the site serves what the file has.
+    /// Returns whether the site serves what the file has, to readers, agents or the model.
     pub(super) fn is_needed(&self) -> bool {
-        self.site.assistant_settings().is_some_and(|settings| settings.markdown || settings.llms)
+        self.site
+            .assistant_settings()
+            .is_some_and(|settings| settings.markdown || settings.llms || settings.mcp || settings.ask.is_some())
     }
 
     /// Serves the stored file, if there is one that was made with these settings. One that cannot be used is removed.

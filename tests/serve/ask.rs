@@ -341,7 +341,8 @@ fn the_text_of_the_model_is_passed_on_as_text() {
                 <script>alert(1)</script> \u{202e}\0 [1]";
     let site = AskSite::start([ChatReply::text(text)], "", "");
     let answer = json_of(&site.ask("bowline"));
-    assert_eq!(answer["answer"], text);
+    // Characters that a reader does not see are removed.
+    assert_eq!(answer["answer"], text.replace(['\u{202e}', '\0'], ""));
     let urls: Vec<&str> = answer["citations"].as_array().unwrap().iter().map(|c| c["url"].as_str().unwrap()).collect();
     assert!(urls.iter().all(|url| url.starts_with('/') && !url.starts_with("//")), "{urls:?}");
     // A stream that never ends is cut.

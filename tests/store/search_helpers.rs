@@ -15,7 +15,7 @@ use support::{Daemon, until_done_in_background, until_within};
 /// Markdown is made by the same process as the index.
 pub(super) fn searchable_host() -> Host {
     let host = Host::bare().set("search.enabled", "true").set("server.codings", "[]");
-    host.set("assistant.markdown", "false").set("assistant.llms", "false")
+    host.set("assistant.markdown", "false").set("assistant.llms", "false").set("assistant.mcp", "false")
 }
 
 /// A bundle whose three pages contain `word`.

@@ -13,9 +13,8 @@ use percent_encoding::percent_encode;
 use docwharf_base::encode_sets;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::is_page;
-use docwharf_search::index::BuildSettings;
 use docwharf_search::site_markdown::{LlmsText, markdown_path};
-use docwharf_site::lookup::{AddressSettings, SiteFiles, find_page_of_markdown};
+use docwharf_site::lookup::{SiteFiles, find_page_of_markdown};
 use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -28,6 +27,7 @@ use super::fixed_responses;
 use super::header_pool;
 use super::held_bytes::{HELD, HeldBytesGuard};
 use super::negotiate::prefers_markdown;
+use super::page_markdown::build_settings;
 use super::request_context::RequestContext;
 use super::site::Site;
 
@@ -225,18 +225,6 @@ fn respond_with_llms(context: &RequestContext<'_>, version: &SealedVersion, text
         site.markdown.request_file(version, settings);
     }
     respond_later(BUILDING_RETRY_SECONDS)
-}
-
-/// Returns the settings of the file that is made on request.
-fn build_settings(site: &Site) -> BuildSettings {
-    let addresses = AddressSettings {
-        base_path: site.settings.base_path.clone(),
-        slashes: site.settings.slashes,
-        rules: std::sync::Arc::clone(&site.rules()),
-    };
-    let exclude = site.search.settings().map(|in_force| in_force.settings.exclude.to_vec()).unwrap_or_default();
-    let digest = Digest::compute(format!("{addresses:?} {exclude:?}").as_bytes());
-    BuildSettings { addresses, exclude, digest, threads: 1, ..BuildSettings::default() }
 }
 
 /// Answers with a text that clients revalidate at each use.

@@ -99,6 +99,13 @@ impl HostAndPort {
         })
     }
 
+    /// Returns whether both may be the same, if the default port of one scheme is named or not.
+    pub(super) fn may_be_same(&self, other: &HostAndPort) -> bool {
+        let is_default = |port: Option<u16>| port.is_none_or(|port| port == HTTP_PORT || port == HTTPS_PORT);
+        let is_same_port = self.port == other.port || is_default(self.port) && is_default(other.port);
+        is_same_port && self.is_same_host(other)
+    }
+
     fn is_same_host(&self, other: &HostAndPort) -> bool {
         match (&self.host, &other.host) {
             (HostName::Name(one), HostName::Name(other)) => without_final_dot(one) == without_final_dot(other),
@@ -390,5 +397,19 @@ mod tests {
         assert!(!check_request(&[], CLIENT, false, |context| has_trusted_host(context, &hosts)));
         let fields = [(":authority", "evil.example"), ("host", "docs.example")];
         assert!(!check_request(&fields, CLIENT, true, |context| has_trusted_host(context, &hosts)));
+    }
+
+    #[test]
+    fn hosts_may_be_the_same_with_and_without_a_default_port() {
+        let host = |text: &str| HostAndPort::parse(&HeaderValue::from_str(text).unwrap()).unwrap();
+        for (one, other, expected) in [
+            ("localhost", "localhost:80", true),
+            ("localhost:443", "LOCALHOST.", true),
+            ("localhost:8080", "localhost:8080", true),
+            ("localhost:8080", "localhost", false),
+            ("localhost", "docs.example", false),
+        ] {
+            assert_eq!(host(one).may_be_same(&host(other)), expected, "{one} {other}");
+        }
     }
 }

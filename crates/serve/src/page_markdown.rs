@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use docwharf_base::model::digest::Digest;
+use docwharf_search::index::BuildSettings;
 use docwharf_search::markdown::PageMarkdown;
+use docwharf_site::lookup::AddressSettings;
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::converted_pages::MarkdownState;
@@ -11,7 +14,12 @@ use super::site::Site;
 /// Returns the Markdown of a file of a version; `None` if it is no page, or cannot be read. It may take as long as
 /// reading the page takes ([`MAX_EXTRACT_TIME`](docwharf_search::extract::MAX_EXTRACT_TIME) at most), so it must not be
 /// called on a serving thread.
+///
+/// A program that reads pages reads many of them. So without a file of this version, the site starts to make it.
 pub fn find(site: &Site, version: &Arc<SealedVersion>, file: usize) -> Option<Arc<PageMarkdown>> {
+    if site.markdown.file_of(version).is_none() {
+        site.markdown.request_file(Arc::clone(version), build_settings(site));
+    }
     find_in(&site.markdown, &site.settings.base_path, version, file)
 }
 
@@ -24,4 +32,16 @@ pub(super) fn find_in(
 ) -> Option<Arc<PageMarkdown>> {
     let page = state.find_or_convert(version, file, base_path)?;
     Some(Arc::clone(&page.markdown))
+}
+
+/// Returns the settings of the file that is made on request.
+pub(super) fn build_settings(site: &Site) -> BuildSettings {
+    let addresses = AddressSettings {
+        base_path: site.settings.base_path.clone(),
+        slashes: site.settings.slashes,
+        rules: Arc::clone(&site.rules()),
+    };
+    let exclude = site.search.excluded_addresses().to_vec();
+    let digest = Digest::compute(format!("{addresses:?} {exclude:?}").as_bytes());
+    BuildSettings { addresses, exclude, digest, threads: 1, ..BuildSettings::default() }
 }

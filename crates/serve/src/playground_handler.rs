@@ -71,7 +71,8 @@ fn check_head(
     }
     let per_minute = settings.per_minute.get();
     if !playground.allows_request_from(context.client().address, per_minute) {
-        let message = format!("more than {per_minute} requests in a minute from this network address");
+        let message =
+            format!("more than {per_minute} requests in a minute from this network address; try again in a minute");
         let response = refuse(StatusCode::TOO_MANY_REQUESTS, "rate", message);
         return Some((PlaygroundOutcome::Limited, refuse_for(RATE_RETRY_SECONDS, response)));
     }
@@ -171,9 +172,13 @@ fn answer_to_fault(fault: TargetFault) -> CountedResponse {
         TargetFault::Malformed => return malformed("url is not a URL that a request can have"),
         TargetFault::Address => return not_allowed(PlaygroundRule::Address),
         TargetFault::OutOfMemory => return busy(),
-        TargetFault::NoAddress => "the name of the target has no address",
+        TargetFault::NoAddress => {
+            "the name of the target has no address; check the url, or the name server of docwharf's host"
+        }
         TargetFault::NotConnected => "the target does not accept a connection",
-        TargetFault::Tls => "the TLS handshake with the target failed",
+        TargetFault::Tls => {
+            "the TLS handshake with the target failed; the operator can check its certificate with `docwharf doctor`"
+        }
         TargetFault::NoUsableResponse => "the target sent no usable response",
     };
     (PlaygroundOutcome::Failed, refuse(StatusCode::BAD_GATEWAY, "target", message))

@@ -62,10 +62,15 @@ impl BodyFault {
         match self {
             BodyFault::TooLarge => format!("the body is larger than {} bytes", limits.max_bytes),
             BodyFault::Slow => format!("the body was not complete after {} seconds", limits.timeout.as_secs()),
-            BodyFault::Incomplete => "the body ends too early".to_owned(),
+            BodyFault::Incomplete => "the body ends too early; send it again".to_owned(),
             BodyFault::OutOfMemory => "the server is busy with other requests; try again in a moment".to_owned(),
         }
     }
+}
+
+/// Whether a text may be a JSON object. serde accepts an array for a structure, too.
+pub(crate) fn is_json_object(text: &[u8]) -> bool {
+    text.trim_ascii_start().first() == Some(&b'{')
 }
 
 /// A body, or what is made from one, which counts in [`BODY_MEMORY`] until it is dropped.

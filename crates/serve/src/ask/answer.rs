@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use docwharf_search::extract::is_invisible;
 use serde::Serialize;
 
 use crate::streamed_body::BodySender;
@@ -79,6 +80,11 @@ pub(crate) fn nothing_found(model: &str, start: Instant) -> AnswerEnd {
     AnswerEnd { citations, refused, truncated: false, model, ms: milliseconds_since(start) }
 }
 
+/// Removes the characters of a model's text that a reader does not see or that change the direction of text.
+fn without_invisible(text: &str) -> String {
+    text.chars().filter(|&character| matches!(character, '\n' | '\t') || !is_invisible(character)).collect()
+}
+
 fn milliseconds_since(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
@@ -118,7 +124,7 @@ impl RunningAnswer {
     pub(crate) async fn next_text(&mut self) -> Result<Option<String>, ChatFailure> {
         while !self.has_ended {
             let text = match self.chat.next_text().await {
-                Ok(Some(text)) => self.filter.push(&text),
+                Ok(Some(text)) => self.filter.push(&without_invisible(&text)),
                 Ok(None) => {
                     self.has_ended = true;
                     self.filter.finish()

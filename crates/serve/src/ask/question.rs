@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::request_body::is_json_object;
 use crate::search::{MAX_SECTION_BYTES, may_be_language_tag};
 
 /// The largest body of a request, in bytes.
@@ -46,8 +47,7 @@ impl ReaderQuestion {
     /// Parses a body, whose length the caller bounds. As in a search, an empty section and a language that is no
     /// language tag count as absent. Fields that are not known are ignored.
     pub(crate) fn parse(body: &[u8], max_chars: usize) -> Result<ReaderQuestion, QuestionFault> {
-        // serde accepts an array for a structure.
-        if body.trim_ascii_start().first() != Some(&b'{') {
+        if !is_json_object(body) {
             return Err(QuestionFault::Body);
         }
         let QuestionBody { question, section, lang } = serde_json::from_slice(body).map_err(|_| QuestionFault::Body)?;

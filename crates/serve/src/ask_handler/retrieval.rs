@@ -16,7 +16,9 @@ use percent_encoding::percent_decode_str;
 use crate::ask::{AskInForce, ChatFailure, FoundSection, Passage, PassageSelector, ReaderQuestion};
 use crate::converted_pages::MarkdownState;
 use crate::page_markdown::find_in;
-use crate::search::{AnswerFormat, PendingAnswer, SearchParameters, SearchQuery, SearchSettingsInForce};
+use crate::search::{
+    AnswerFormat, PendingAnswer, SearchParameters, SearchQuery, SearchSettingsInForce, section_in_site,
+};
 use crate::site::Site;
 
 /// The largest number of pages whose sections become passages.
@@ -45,7 +47,10 @@ pub(super) fn build_query(
     let parameters = SearchParameters {
         text: question.text.clone(),
         limit: MAX_PAGES,
-        section: question.section.clone(),
+        section: question.section.as_ref().map(|section| {
+            let base_path = &site.settings.base_path;
+            section_in_site(base_path, section).to_owned()
+        }),
         lang: question.lang.clone(),
         ..SearchParameters::default()
     };

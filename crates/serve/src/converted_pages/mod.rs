@@ -2,12 +2,12 @@
 //!
 //! The program makes the Markdown of all pages of a version beforehand, in another process, and passes the file to the
 //! site ([`Site::set_site_markdown`](crate::Site::set_site_markdown)). Until that file is there, and for a site without
-//! one, pages are converted on request by the threads of `conversion_threads`, at most [`MAX_CONVERSIONS`] at a time;
-//! the pages that were requested last are kept, within a bound. A conversion never runs on a serving thread: a request
+//! one, pages are converted on request by threads of this module, at most [`MAX_CONVERSIONS`] at a time, and for MCP and
+//! ask by the threads of the search; the pages that were requested last are kept, within a bound. A conversion never runs on a serving thread: a request
 //! that needs one is deferred, and its thread serves others.
 //!
 //! `llms.txt` and `llms-full.txt` need all pages. A site without the file makes it on one thread of its own, in a
-//! temporary folder, when one of the two is first requested.
+//! temporary folder, when one of the two is first requested, or a page by a program (`page_markdown`).
 //!
 //! This module knows neither requests nor [`Site`](crate::Site), which has one `MarkdownState`. `markdown_handler`
 //! answers requests with it, `page_markdown` gives it to other parts, and `site_assistant` has the functions by which

@@ -252,9 +252,12 @@ fn check_method_field(headers: &McpHeaders, value: &Value, id: Option<RequestId>
 fn check_name_field(headers: &McpHeaders, value: &Value, id: Option<RequestId>) -> Result<(), MessageRefusal> {
     let method = value["method"].as_str().unwrap_or_default();
     let parameter = NAME_PARAMETERS.iter().find(|(name, _)| *name == method).map(|(_, parameter)| parameter);
-    let Some(expected) = parameter.and_then(|parameter| value["params"][parameter].as_str()) else { return Ok(()) };
+    let Some(parameter) = parameter else { return Ok(()) };
+    let expected = value["params"][parameter].as_str();
     match &headers.name {
-        FieldText::Value(name) if decode_field(name).as_deref() == Some(expected) => Ok(()),
+        FieldText::Value(name) if expected.is_some() && decode_field(name).as_deref() == expected => Ok(()),
+        // A missing parameter is refused with the message.
+        FieldText::Absent if expected.is_none() => Ok(()),
         FieldText::Absent => Err(MessageRefusal::header_mismatch(id, "the field Mcp-Name is required")),
         _ => Err(MessageRefusal::header_mismatch(id, "Mcp-Name names something else than the body")),
     }

@@ -24,6 +24,7 @@ use super::tools::{MARKDOWN_TYPE, RESOURCE_PREFIX};
 use crate::mcp_statistics::McpOutcome;
 use crate::own_origin::HostAndPort;
 use crate::page_markdown;
+use crate::search::section_in_site;
 use crate::site::Site;
 
 /// The number of resources in an answer.
@@ -98,7 +99,7 @@ impl SiteReader {
 
     /// Removes the base path from a section, which models copy from addresses.
     pub(super) fn section_in_site<'a>(&self, section: &'a str) -> &'a str {
-        section.strip_prefix(self.addresses.base_path.as_str()).unwrap_or(section).trim_start_matches('/')
+        section_in_site(&self.addresses.base_path, section)
     }
 
     /// Answers `search_docs`.
@@ -240,7 +241,7 @@ impl SiteReader {
 
     fn find_page(&self, url: &str) -> Result<usize, PageAddressFault> {
         find_page(&self.version, &self.addresses, url, |host| {
-            self.host.as_ref() == Some(host) || host.is_listed(&self.hosts)
+            self.host.as_ref().is_some_and(|own| own.may_be_same(host)) || host.is_listed(&self.hosts)
         })
     }
 

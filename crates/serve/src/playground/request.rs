@@ -9,6 +9,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde::Deserialize;
 
+use crate::request_body::is_json_object;
+
 use super::header_fields::select_request_fields;
 use super::target_url::{TargetUrl, TargetUrlFault};
 
@@ -61,9 +63,12 @@ impl TargetRequest {
     /// Parses the JSON of a request. The body of the request to the target has at most `max_request` bytes.
     pub(crate) fn parse(json: &[u8], max_request: u64) -> Result<TargetRequest, RequestFault> {
         let malformed = RequestFault::Malformed;
-        let json: RequestJson = serde_json::from_slice(json).map_err(|_| {
-            malformed("the body must be a JSON object with method, url and perhaps headers, body and encoding")
-        })?;
+        let no_object =
+            malformed("the body must be a JSON object with method, url and perhaps headers, body and encoding");
+        let json: RequestJson = Some(json)
+            .filter(|json| is_json_object(json))
+            .and_then(|json| serde_json::from_slice(json).ok())
+            .ok_or(no_object)?;
         let body = match (json.encoding.as_deref(), json.body) {
             (None | Some("utf-8" | "base64"), None) => Vec::new(),
             (None | Some("utf-8"), Some(text)) => text.into_bytes(),
@@ -75,7 +80,8 @@ impl TargetRequest {
         if body.len() as u64 > max_request {
             return Err(RequestFault::TooLarge);
         }
-        let method = Method::from_bytes(json.method.as_bytes()).map_err(|_| malformed("method is not a method"))?;
+        let method =
+            Method::from_bytes(json.method.as_bytes()).map_err(|_| malformed("method is not a method such as GET"))?;
         let headers = json.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let fields = select_request_fields(headers).ok_or(malformed("a header field is malformed"))?;
         let url = TargetUrl::parse(&json.url).map_err(|fault| match fault {
@@ -93,6 +99,11 @@ mod tests {
 
     fn parse(json: &str) -> Result<TargetRequest, RequestFault> {
         TargetRequest::parse(json.as_bytes(), 16)
+    }
+
+    #[test]
+    fn a_list_of_the_values_is_no_request() {
+        assert!(matches!(parse(r#"["GET", "https://x/", {}, null, null]"#), Err(RequestFault::Malformed(_))));
     }
 
     #[test]

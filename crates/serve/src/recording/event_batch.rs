@@ -10,6 +10,8 @@ use serde_json::value::RawValue;
 use docwharf_base::bounded_list::BoundedList;
 use docwharf_base::model::reader_activity::SearchId;
 
+use crate::request_body::is_json_object;
+
 /// The maximum number of events of a body.
 const MAX_EVENTS: usize = 20;
 /// The maximum length of a query in characters, without white space at its ends.
@@ -89,7 +91,7 @@ pub(crate) enum EventFaultReason {
 
 /// Parses a body. The caller bounds its length.
 pub(crate) fn parse_events(body: &[u8]) -> Result<Vec<ReceivedEvent>, EventFault> {
-    if !is_object(body) {
+    if !is_json_object(body) {
         return Err(EventFault::Body);
     }
     let UnparsedBatch { events } = serde_json::from_slice(body).map_err(|_| EventFault::Body)?;
@@ -128,7 +130,7 @@ struct UnparsedEvent<'a> {
 
 /// Parses an event, which is valid JSON.
 fn parse_event(text: &str) -> Result<ReceivedEvent, EventFaultReason> {
-    if !is_object(text.as_bytes()) {
+    if !is_json_object(text.as_bytes()) {
         return Err(EventFaultReason::Form);
     }
     let event: UnparsedEvent<'_> = serde_json::from_str(text).map_err(|_| EventFaultReason::Form)?;
@@ -142,11 +144,6 @@ fn parse_event(text: &str) -> Result<ReceivedEvent, EventFaultReason> {
         Some("view") => Ok(ReceivedEvent::View { page: parse_page(event.page)? }),
         _ => Err(EventFaultReason::Type),
     }
-}
-
-/// Returns whether JSON text is an object. The derived code would also accept a list of the fields' values.
-fn is_object(text: &[u8]) -> bool {
-    text.trim_ascii_start().first() == Some(&b'{')
 }
 
 fn parse_text(field: Option<&RawValue>) -> Option<String> {

@@ -23,7 +23,9 @@ pub use statistics::{QUERY_DURATION_BOUNDS, QueryOutcome, QueryStatistics};
 
 pub(crate) use answer::{AnswerFormat, SearchAnswer, SearchQuery, empty_response, render_answer, render_search_page};
 pub(crate) use assets::SearchAsset;
-pub(crate) use parameters::{InvalidParameters, MAX_SECTION_BYTES, SearchParameters, may_be_language_tag};
+pub(crate) use parameters::{
+    InvalidParameters, MAX_SECTION_BYTES, SearchParameters, may_be_language_tag, section_in_site,
+};
 pub(crate) use query_threads::{PendingResult, QueryThreads};
 pub(crate) use resource::SearchResource;
 pub(crate) use state::{PendingAnswer, SearchFailure, SearchSettingsInForce, SearchState};

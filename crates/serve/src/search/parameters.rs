@@ -161,6 +161,15 @@ pub(crate) fn may_be_language_tag(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
+/// Returns a section as a path within the site, without its leading slash. It may have the base path, which programs
+/// copy from addresses.
+pub(crate) fn section_in_site<'a>(base_path: &str, section: &'a str) -> &'a str {
+    if section.trim_matches('/') == base_path.trim_matches('/') {
+        return "";
+    }
+    section.strip_prefix(base_path).unwrap_or(section).trim_start_matches('/')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,6 +281,22 @@ mod tests {
         }
         for text in ["", "+", "%20%09", "+++"] {
             assert!(parse(&format!("q={text}")).is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_section_may_have_the_base_path() {
+        for (base_path, section, expected) in [
+            ("/docs/", "/docs/guides", "guides"),
+            ("/docs/", "/guides", "guides"),
+            ("/docs/", "guides/", "guides/"),
+            ("/docs/", "/docs", ""),
+            ("/docs/", "docs/", ""),
+            ("/docs/", "/docsx", "docsx"),
+            ("/", "/guides", "guides"),
+            ("/", "/", ""),
+        ] {
+            assert_eq!(section_in_site(base_path, section), expected, "{base_path} {section}");
         }
     }
 }
