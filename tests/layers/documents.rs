@@ -505,6 +505,7 @@ const BOUNDS: &[(&str, &[Constant])] = &[
         &[
             ("crates/serve/src/ask/chat_response.rs", "MAX_RESPONSE_BYTES"),
             ("crates/serve/src/ask/chat_client.rs", "END_TIMEOUT"),
+            ("crates/serve/src/ask_handler/mod.rs", "END_GRACE"),
         ],
     ),
     ("questions", &[]),
