@@ -164,19 +164,21 @@ impl AnalyticsDelivery {
             run_on_store(&store, move |store| store.begin_delivery(&target)).await?;
             *has_begun = true;
         }
-        let queue_bytes = settings.queue_bytes;
-        let left_out = run_on_store(&store, move |store| {
+        let (queue_bytes, target) = (settings.queue_bytes, self.state.target.clone());
+        // This closure runs to its end even if the configuration is read meanwhile and this function is cancelled, so
+        // the warning belongs to it: the next call does not find the same searches again.
+        let limit_queue = run_on_store(&store, move |store| {
             store.assign_batches(now_unix_millis())?;
-            store.limit_queue(queue_bytes)
+            let left_out = store.limit_queue(queue_bytes)?;
+            if left_out > 0 {
+                tracing::warn!(
+                    "{left_out} searches are not delivered to {target}: more than analytics.deliver.queue waited; this \
+                     host and `docwharf analytics export` have them"
+                );
+            }
+            Ok(())
         });
-        let left_out = left_out.await?;
-        if left_out > 0 {
-            tracing::warn!(
-                "{left_out} searches are not delivered to {}: more than analytics.deliver.queue waited; this host and \
-                 `docwharf analytics export` have them",
-                self.state.target
-            );
-        }
+        limit_queue.await?;
         let (mut client, mut reported) = (None, Instant::now());
         while let Some(batch) = run_on_store(&store, |store| store.next_batch(now_unix_millis())).await? {
             // Without anything to send, the key is not needed.

@@ -295,6 +295,10 @@ fn searches_beyond_the_queue_are_not_delivered_and_status_and_metrics_say_so() {
     store.close();
     let daemon = host.run_logged();
     let delivery = || host.status()["daemon"]["delivery"].clone();
+    // The configuration is read while the queue is being limited; the log must have the line nevertheless.
+    for _ in 0..20 {
+        daemon.signal("HUP");
+    }
     until("some are left out", || delivery()["undeliveredSearches"].as_u64().unwrap_or_default() > 0);
     let [waiting, undelivered] =
         ["waitingSearches", "undeliveredSearches"].map(|name| delivery()[name].as_u64().unwrap());
