@@ -125,6 +125,7 @@ fn print(results: &Value) {
             [docwharf::NAME, docwharf::EARLIER],
             [docwharf::WITH_TAG, docwharf::NAME],
             [docwharf::WITH_RECORDING, docwharf::NAME],
+            [docwharf::WITH_ASSISTANTS, docwharf::NAME],
         ] {
             let [one, other] = pair.map(|name| report::Cell::of_server(results, row, name).values("cpu_us"));
             if let Some(ratio) = stats::ratio(&one, &other) {

@@ -65,6 +65,14 @@ pub(crate) fn section_without_recording(program: &Path) -> &'static str {
     if help.is_ok_and(|output| output.status.success()) { "[analytics]\nenabled = false\n" } else { "" }
 }
 
+/// The configuration of a docwharf without MCP server, Markdown and `llms.txt`; empty for an earlier docwharf, which
+/// has no such section.
+pub(crate) fn section_without_assistants(program: &Path) -> &'static str {
+    let help = Command::new(program).args(["mcp", "--help"]).output();
+    let has_section = help.is_ok_and(|output| output.status.success());
+    if has_section { "[assistant]\nmcp = false\nmarkdown = false\nllms = false\n" } else { "" }
+}
+
 /// The configuration line that keeps a server running as root, if root starts it: another user may have no access to
 /// the site.
 pub(crate) fn line_if_root(line: &str) -> &str {

@@ -120,8 +120,8 @@ fn check_tag(tagged: &Contender, site: &Site) -> Result<(), String> {
     if response.body.ends_with(docwharf::TAG) { Ok(()) } else { Err(format!("{}: no tag", tagged.name)) }
 }
 
-/// Sets up docwharf, then an earlier docwharf if `--before` is given, and docwharf with a further part if `--tag`
-/// or `--recording` is, then the peers.
+/// Sets up docwharf, then an earlier docwharf if `--before` is given, and docwharf with a further part if `--tag`,
+/// `--recording` or `--assistants` is, then the peers.
 pub(crate) fn set_up(options: &Options, site: &Site, scratch: &Path) -> Result<Vec<Contender>, String> {
     let mut contenders =
         vec![docwharf_contender((docwharf::NAME, &options.program), site, scratch, &[(&site.zip, "one")])?];

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::http::get_once;
-use crate::common::server_setup::{ServerSetup, free_port, local, section_without_recording, section_without_search};
+use crate::common::server_setup::{
+    ServerSetup, free_port, local, section_without_assistants, section_without_recording, section_without_search,
+};
 use crate::peers::LaunchCommand;
 use crate::site::run;
 
@@ -20,16 +22,25 @@ pub(crate) const TAG: &[u8] = b"<script src=\"/_docwharf/search.js\" defer></scr
 /// docwharf that records what readers do (`--recording`).
 pub(crate) const WITH_RECORDING: &str = "docwharf-recording";
 
+/// docwharf with the MCP server, Markdown, `llms.txt`, ask and the playground (`--assistants`).
+pub(crate) const WITH_ASSISTANTS: &str = "docwharf-assistants";
+
 /// The parts of docwharf that a measurement adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AddedPart {
-    /// Neither the search nor the recording.
+    /// Neither the search nor the recording nor the assistants.
     None,
     /// The tag of the search box behind each page.
     Tag,
     /// The recording of what readers do.
     Recording,
+    /// The assistants, and the search that they use, without its tag.
+    Assistants,
 }
+
+/// The configuration of all assistants. No request of the measurement reaches the model or the API.
+const ALL_ASSISTANTS: &str = "[assistant]\nbaseUrl = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\n\
+    [playground]\nenabled = true\n[[playground.allow]]\norigin = \"https://api.example.com\"\n";
 
 impl AddedPart {
     /// The part that the contender of this name has.
@@ -37,6 +48,7 @@ impl AddedPart {
         match name {
             WITH_TAG => AddedPart::Tag,
             WITH_RECORDING => AddedPart::Recording,
+            WITH_ASSISTANTS => AddedPart::Assistants,
             _ => AddedPart::None,
         }
     }
@@ -45,10 +57,13 @@ impl AddedPart {
     fn sections(self, program: &Path) -> String {
         let search = match self {
             AddedPart::Tag => "[search]\ninject = \"always\"\n",
+            AddedPart::Assistants => "[search]\ninject = \"never\"\n",
             AddedPart::None | AddedPart::Recording => section_without_search(program),
         };
         let recording = if self == AddedPart::Recording { "" } else { section_without_recording(program) };
-        format!("{search}{recording}")
+        let assistants =
+            if self == AddedPart::Assistants { ALL_ASSISTANTS } else { section_without_assistants(program) };
+        format!("{search}{recording}{assistants}")
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench serve -- SITE… [OPT
   --tag               docwharf with the tag of the search box behind each page, in the same rounds; the ratio of both is
                       printed for each row
   --recording         docwharf that records what readers do, likewise
+  --assistants        docwharf with MCP server, Markdown, llms.txt, ask and playground, likewise
   --before FILE       an earlier docwharf, measured in the same rounds; the ratio to it is printed for each row
   --out FOLDER        the folder of results (target/bench); rows that are not measured again stay
   --report            write the tables of BENCHMARKS.md and plots in docs/benchmarks; without a SITE only this";
@@ -86,6 +87,7 @@ impl Options {
                 "--program" => options.program = PathBuf::from(value()?),
                 "--tag" => options.added_parts.push(docwharf::WITH_TAG),
                 "--recording" => options.added_parts.push(docwharf::WITH_RECORDING),
+                "--assistants" => options.added_parts.push(docwharf::WITH_ASSISTANTS),
                 "--before" => options.before = Some(PathBuf::from(value()?)),
                 "--out" => options.out = PathBuf::from(value()?),
                 "--report" => options.report = true,
