@@ -24,7 +24,7 @@ use docwharf_base::locks::Mutex;
 use docwharf_base::model::units::parse_time;
 use docwharf_serve::mcp::{McpOperation, McpOutcome};
 use docwharf_serve::search::{QUERY_DURATION_BOUNDS, QueryOutcome, QueryStatistics};
-use docwharf_serve::{AskOutcome, PlaygroundOutcome, STATUS_CLASSES, Site};
+use docwharf_serve::{AskOutcome, MarkdownEndpoint, MarkdownOutcome, PlaygroundOutcome, STATUS_CLASSES, Site};
 
 use super::daemon_state::{DaemonState, PrecompressedState, SearchPhase};
 
@@ -40,6 +40,10 @@ const SEARCH_BUILD_RESULTS: [&str; 3] = ["built", "failed", "no_space"];
 
 fn mcp_labels(operation: McpOperation, outcome: McpOutcome) -> TwoMetricLabels {
     [("operation", operation.name().to_owned()), ("outcome", outcome.name().to_owned())]
+}
+
+fn markdown_labels(endpoint: MarkdownEndpoint, outcome: MarkdownOutcome) -> TwoMetricLabels {
+    [("endpoint", endpoint.name().to_owned()), ("outcome", outcome.name().to_owned())]
 }
 
 /// The durations of queries, which the site counts, as a histogram.
@@ -99,6 +103,7 @@ pub struct DaemonMetrics {
     queries: Family<MetricLabel, Counter>,
     query_durations: QueryDurations,
     mcp_requests: Family<TwoMetricLabels, Counter>,
+    markdown_requests: Family<TwoMetricLabels, Counter>,
     search_builds: Family<MetricLabel, Counter>,
     search_build_seconds: SecondsGauge,
     search_index_bytes: Gauge,
@@ -153,6 +158,7 @@ impl DaemonMetrics {
             queries: Family::default(),
             query_durations: QueryDurations::default(),
             mcp_requests: Family::default(),
+            markdown_requests: Family::default(),
             search_builds: Family::default(),
             search_build_seconds: SecondsGauge::default(),
             search_index_bytes: Gauge::default(),
@@ -231,6 +237,7 @@ impl DaemonMetrics {
         r.register_with_unit("answers_held", help, Unit::Bytes, metrics.response_bytes.clone());
         metrics.register_search(&mut registry);
         metrics.register_mcp(&mut registry);
+        metrics.register_markdown(&mut registry);
         metrics.register_questions(&mut registry);
         metrics.register_recording(&mut registry);
         metrics.register_playground(&mut registry);
@@ -279,6 +286,17 @@ impl DaemonMetrics {
         for operation in McpOperation::ALL {
             for outcome in McpOutcome::ALL {
                 self.mcp_requests.get_or_create_owned(&mcp_labels(operation, outcome));
+            }
+        }
+    }
+
+    /// Registers the metrics of the Markdown and the `llms.txt` that docwharf makes.
+    fn register_markdown(&self, registry: &mut Registry) {
+        let help = "Requests for Markdown of pages and for llms.txt, by endpoint and outcome";
+        registry.register("markdown_requests", help, self.markdown_requests.clone());
+        for endpoint in MarkdownEndpoint::ALL {
+            for outcome in MarkdownOutcome::ALL {
+                self.markdown_requests.get_or_create_owned(&markdown_labels(endpoint, outcome));
             }
         }
     }
@@ -362,6 +380,13 @@ impl DaemonMetrics {
             for outcome in McpOutcome::ALL {
                 let counter = self.mcp_requests.get_or_create_owned(&mcp_labels(operation, outcome));
                 counter.inc_by(requests.count(operation, outcome).saturating_sub(counter.get()));
+            }
+        }
+        let requests = site.markdown_statistics();
+        for endpoint in MarkdownEndpoint::ALL {
+            for outcome in MarkdownOutcome::ALL {
+                let counter = self.markdown_requests.get_or_create_owned(&markdown_labels(endpoint, outcome));
+                counter.inc_by(requests.count(endpoint, outcome).saturating_sub(counter.get()));
             }
         }
         let questions = site.ask_statistics();

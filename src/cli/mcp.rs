@@ -66,7 +66,7 @@ impl McpCommand {
             slashes: settings.slashes,
             rules: Arc::clone(&rules),
         };
-        let index_settings = IndexSettings::new(addresses, search.exclude.clone());
+        let index_settings = IndexSettings::new(addresses, search.exclude.clone()).with_markdown(assistant.markdown);
         let OpenTarget { version, image, index, markdown } = open_target(context, target, &index_settings)?;
         let site = Site::new(settings);
         site.set_rules(rules);
@@ -98,7 +98,9 @@ fn open_target(
             let image = store.image(id).map_err(read_failure())?.into_file();
             let index = open_stored(&store, id, index_settings);
             let markdown = store.open_derived_directory(id, MARKDOWN).and_then(|directory| {
-                SiteMarkdown::open(&directory, id).ok().filter(|file| file.settings() == index_settings.digest())
+                SiteMarkdown::open(&directory, id)
+                    .ok()
+                    .filter(|file| file.settings() == index_settings.markdown_digest())
             });
             Ok(OpenTarget { version, image, index, markdown })
         }

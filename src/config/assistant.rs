@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use docwharf_agent::analytics::key_file::mode_warning;
 use docwharf_base::net::NetworkSettings;
-use docwharf_serve::{AskSettings, AssistantSettings};
+use docwharf_serve::{AskSettings, AssistantSettings, HostList};
 
 use super::checker::ValueChecker;
 use super::deployment::check_outbound_url;
@@ -139,14 +139,14 @@ fn parse_model(text: &str) -> Result<String, String> {
 }
 
 /// Checks `assistant.hosts`. Empty elements come from an empty value in the environment.
-fn check_hosts(checker: &mut ValueChecker<'_>) -> Option<Vec<String>> {
+fn check_hosts(checker: &mut ValueChecker<'_>) -> Option<HostList> {
     let texts: Vec<String> = checker.texts(HOSTS)?.into_iter().filter(|text| !text.is_empty()).collect();
     let hosts = match texts.len() {
         number if number > MAX_HOSTS => Err(format!("{number} hosts; at most {MAX_HOSTS} are allowed")),
-        _ => texts.iter().map(|text| parse_own_host(text)).collect(),
+        _ => texts.iter().map(|text| parse_own_host(text)).collect::<Result<Vec<String>, String>>(),
     };
     match hosts {
-        Ok(hosts) => Some(hosts),
+        Ok(hosts) => Some(HostList::parse(&hosts)),
         Err(why) => {
             checker.value::<()>(HOSTS, |_| Err(why));
             None
@@ -336,7 +336,7 @@ mod tests {
             assert_eq!(checked(&format!("[assistant]\nhosts = [\"a.example\", {wrong:?}]\n")), Err(vec![problem]));
         }
         let (settings, _) = checked("[assistant]\nhosts = \"A.example, b.example:1\"\n").unwrap();
-        assert_eq!(settings.hosts, ["a.example", "b.example:1"]);
+        assert_eq!(settings.hosts, HostList::parse(&["a.example", "b.example:1"]));
         assert!(checked("[assistant]\nhosts = \"\"\n").unwrap().0.hosts.is_empty());
     }
 }

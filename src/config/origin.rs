@@ -132,6 +132,7 @@ fn check_previews(checker: &mut ValueChecker<'_>) -> PreviewSettings {
         check_interval: checker.duration("previews.sweep").unwrap_or(defaults.check_interval),
         // The search needs a process, which the command starts.
         search: None,
+        assistant: checker.flag("previews.assistant").unwrap_or(defaults.assistant),
     }
 }
 

@@ -9,7 +9,7 @@ use docwharf_base::model::cidr::IpRange;
 use docwharf_base::model::deployment::OutboundPolicy;
 use docwharf_base::net::NetworkSettings;
 use docwharf_base::secret::SafeUrl;
-use docwharf_serve::{AllowedTarget, PlaygroundSettings};
+use docwharf_serve::{AllowedTarget, HostList, PlaygroundSettings};
 use docwharf_site::rules::pattern::{Pattern, PatternDialect};
 
 use super::assistant::number_or;
@@ -73,7 +73,7 @@ fn origin_of(target: &AllowedTarget) -> String {
 pub(super) fn check_playground(
     checker: &mut ValueChecker<'_>,
     warnings: &mut Vec<ConfigProblem>,
-    hosts: &[String],
+    hosts: &HostList,
     network: &NetworkSettings,
 ) -> PlaygroundConfig {
     let enabled = checker.flag("playground.enabled").unwrap_or(false);
@@ -86,7 +86,7 @@ pub(super) fn check_playground(
         enabled,
         settings: PlaygroundSettings {
             allow,
-            hosts: hosts.to_vec(),
+            hosts: hosts.clone(),
             timeout: checker.duration("playground.timeout").unwrap_or(DEFAULT_TIMEOUT),
             max_request: check_size(checker, "playground.maxRequest").unwrap_or(DEFAULT_MAX_REQUEST_BYTES),
             max_response: check_size(checker, "playground.maxResponse").unwrap_or(DEFAULT_MAX_RESPONSE_BYTES),
@@ -238,7 +238,7 @@ mod tests {
         raw.read_toml(text, Path::new("c.toml"));
         let problems = std::mem::take(&mut raw.problems);
         let mut checker = ValueChecker { raw: &raw, problems };
-        let (mut warnings, hosts) = (Vec::new(), ["docs.example.com".to_owned()]);
+        let (mut warnings, hosts) = (Vec::new(), HostList::parse(&["docs.example.com"]));
         let config = check_playground(&mut checker, &mut warnings, &hosts, &NetworkSettings::default());
         let lines = |problems: &[ConfigProblem]| problems.iter().map(ToString::to_string).collect::<Vec<_>>();
         if checker.problems.is_empty() { Ok((config, lines(&warnings))) } else { Err(lines(&checker.problems)) }
@@ -261,7 +261,7 @@ mod tests {
         assert!(settings.network.ignore_proxies && !settings.rewrite);
         let sizes = (settings.max_request, settings.max_response, settings.per_minute.get());
         assert_eq!((sizes, settings.timeout), ((1 << 20, 5 << 20, 60), Duration::from_secs(30)));
-        assert_eq!(settings.hosts, ["docs.example.com"]);
+        assert_eq!(settings.hosts, HostList::parse(&["docs.example.com"]));
         let text = "[playground]\nenabled = true\ntimeout = \"1s\"\nmaxRequest = 1024\nmaxResponse = \"64MiB\"\n\
                     perMinute = 1\nrewrite = true\n";
         let (config, warnings) = checked(text).unwrap();

@@ -46,6 +46,7 @@ pub(super) fn check_settings(checker: &mut ValueChecker<'_>, deployment_type: De
         access_control: check_access_control(checker),
         hsts: check_hsts(checker),
         http2: http2.unwrap_or(defaults.http2),
+        is_unpublished: defaults.is_unpublished,
     }
 }
 

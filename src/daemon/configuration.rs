@@ -243,6 +243,8 @@ fn compare_site_settings(new: &SiteSettings, old: &SiteSettings) -> [(&'static s
         access_control: _,
         hsts,
         http2,
+        // It depends on the listener, not on the configuration.
+        is_unpublished: _,
     } = new;
     let old_csp = old.security_headers.csp.as_ref();
     let preset = |settings: &CspSettings| settings.preset;

@@ -38,7 +38,9 @@ use docwharf_search::site_markdown::{MarkdownReport, build_site_markdown};
 use docwharf_site::index::ImageIndex;
 use docwharf_site::lookup::{AddressSettings, Slashes};
 use docwharf_site::mapping::{self, SealedFile};
+use docwharf_site::rules::header_fields::{FieldRule, RuleOwner};
 use docwharf_site::rules::pattern::{Pattern, PatternDialect};
+use docwharf_site::rules::robots_tag::X_ROBOTS_TAG;
 use docwharf_site::rules::{RedirectRule, RuleAction, RuleDraft, RuleSet};
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -278,8 +280,11 @@ struct IndexInputs {
     /// `None` if it depends on the version.
     redirects_slashes: Option<bool>,
     rules: Vec<RuleInput>,
+    /// The operator's rules about `X-Robots-Tag`.
+    robots_rules: Vec<FieldRule>,
     exclude: Vec<String>,
-    /// The digest of the settings.
+    links_to_markdown: bool,
+    /// The digest of the settings of the product.
     digest: String,
     is_background: bool,
 }
@@ -297,14 +302,21 @@ struct RuleInput {
 
 impl IndexInputs {
     fn new(task: &IndexTask<'_>) -> IndexInputs {
-        let IndexSettings { addresses, exclude, digest } = task.settings;
+        let settings = task.settings;
+        let addresses = &settings.addresses;
+        let digest = match task.product {
+            BuildProduct::SearchIndex => settings.digest(),
+            BuildProduct::SiteMarkdown => settings.markdown_digest(),
+        };
         IndexInputs {
             version: task.version.id,
             product: task.product,
             base_path: addresses.base_path.clone(),
             redirects_slashes: addresses.slashes.map(|slashes| slashes == Slashes::Redirect),
             rules: addresses.rules.list().iter().map(RuleInput::new).collect(),
-            exclude: exclude.clone(),
+            robots_rules: addresses.rules.fields.rules_about(&X_ROBOTS_TAG).collect(),
+            exclude: settings.exclude.clone(),
+            links_to_markdown: settings.links_to_markdown,
             digest: digest.to_hex(),
             is_background: task.is_background,
         }
@@ -331,6 +343,16 @@ impl IndexInputs {
         let mut draft = RuleDraft::default();
         for rule in &self.rules {
             draft.add(String::new(), Ok(rule.parse().map_err(io::Error::other)?));
+        }
+        for FieldRule { pattern, values } in &self.robots_rules {
+            let rule = draft.fields.add_rule(pattern.clone()).map_err(io::Error::other)?;
+            for value in values {
+                let added = match value {
+                    Some(value) => draft.fields.add_field(rule, X_ROBOTS_TAG.as_str(), value, RuleOwner::Operator),
+                    None => draft.fields.add_removal(rule, X_ROBOTS_TAG.as_str()),
+                };
+                added.map_err(io::Error::other)?;
+            }
         }
         let slashes =
             self.redirects_slashes.map(|redirects| if redirects { Slashes::Redirect } else { Slashes::Serve });
@@ -395,6 +417,7 @@ pub fn run_index_builder(parent: u32) -> io::Result<()> {
     let settings = BuildSettings {
         addresses: inputs.address_settings()?,
         exclude: parse_excluded_patterns(&inputs.exclude),
+        links_to_markdown: inputs.links_to_markdown,
         digest: Digest::parse(&inputs.digest).ok_or(io::ErrorKind::InvalidInput)?,
         threads,
         memory_bytes: memory.parts_bytes(defaults.memory_bytes),

@@ -13,6 +13,8 @@ use docwharf_site::lookup::AddressSettings;
 pub struct IndexSettings {
     pub(super) addresses: AddressSettings,
     pub(super) exclude: Vec<String>,
+    /// Whether `llms.txt` links to the Markdown of pages, else to the pages.
+    pub(super) links_to_markdown: bool,
     pub(super) digest: Digest,
 }
 
@@ -20,12 +22,24 @@ impl IndexSettings {
     /// Creates settings; `exclude` are patterns of addresses that are left out.
     pub fn new(addresses: AddressSettings, exclude: Vec<String>) -> IndexSettings {
         let digest = Digest::compute(format!("{addresses:?} {exclude:?}").as_bytes());
-        IndexSettings { addresses, exclude, digest }
+        IndexSettings { addresses, exclude, links_to_markdown: true, digest }
+    }
+
+    /// Returns the same settings with another value of `assistant.markdown`. True before a call.
+    #[must_use]
+    pub fn with_markdown(self, is_on: bool) -> IndexSettings {
+        IndexSettings { links_to_markdown: is_on, ..self }
     }
 
     /// Returns a digest of the settings. An index that was built with another one is built again.
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// Returns a digest of the settings of the file with the Markdown of all pages. A file that was made with another
+    /// one is made again.
+    pub fn markdown_digest(&self) -> Digest {
+        Digest::compute(format!("{} {}", self.digest.to_hex(), self.links_to_markdown).as_bytes())
     }
 }
 
@@ -39,23 +53,29 @@ pub(super) struct SearchConfigInForce {
 }
 
 impl SearchConfigInForce {
-    /// Combines `[search]` with the settings by which the server resolves addresses.
-    pub(super) fn new(config: SearchConfig, addresses: AddressSettings) -> Arc<SearchConfigInForce> {
-        let index = IndexSettings::new(addresses, config.exclude.clone());
+    /// Combines `[search]` with the settings by which the server resolves addresses, and `assistant.markdown`.
+    pub(super) fn new(
+        config: SearchConfig,
+        addresses: AddressSettings,
+        has_markdown: bool,
+    ) -> Arc<SearchConfigInForce> {
+        let index = IndexSettings::new(addresses, config.exclude.clone()).with_markdown(has_markdown);
         Arc::new(SearchConfigInForce { config, index })
     }
 
     /// Returns what identifies the index of a version; `None` if there is none, because the search is off.
     pub(super) fn index_key(&self, id: VersionId) -> Option<IndexKey> {
-        self.config.enabled.then(|| IndexKey { id, settings: self.index.digest() })
+        let (settings, markdown) = (self.index.digest(), self.index.markdown_digest());
+        self.config.enabled.then_some(IndexKey { id, settings, markdown })
     }
 }
 
-/// A version, and the digest of the settings of its index.
+/// A version, and the digests of the settings of its index and of the Markdown of its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IndexKey {
     pub(super) id: VersionId,
     pub(super) settings: Digest,
+    pub(super) markdown: Digest,
 }
 
 #[cfg(test)]
@@ -83,5 +103,8 @@ mod tests {
         ] {
             assert_ne!(plain, other);
         }
+        let settings = || IndexSettings::new(addresses(), Vec::new());
+        assert_ne!(settings().markdown_digest(), settings().with_markdown(false).markdown_digest());
+        assert_eq!(plain, settings().with_markdown(false).digest(), "the search index is the same");
     }
 }

@@ -96,6 +96,6 @@ impl MarkdownTask<'_> {
     }
 
     fn digest(&self) -> Digest {
-        self.settings.digest()
+        self.settings.markdown_digest()
     }
 }

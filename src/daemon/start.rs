@@ -222,7 +222,8 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     // Every client that reaches the listener of the waiting version may read it, whatever [access] says. A waiting
     // version that is replaced needs no asset grace, because no reader has its pages open.
     let (asset_grace, access_control) = (Duration::ZERO, admit_all(&config.settings.access_control));
-    let waiting_site = Site::new(SiteSettings { asset_grace, access_control, ..config.settings.clone() });
+    let settings = SiteSettings { asset_grace, access_control, is_unpublished: true, ..config.settings.clone() };
+    let waiting_site = Site::new(settings);
     waiting_site.set_rules(Arc::clone(&config.rules));
     // Nothing leaves this host on behalf of a version that is not approved yet.
     waiting_site.set_assistant_settings(Some(Arc::new(config.assistant.without_ask())));
@@ -266,7 +267,8 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
         stopped.clone(),
     ));
     let addresses = config.sync_settings.gate.address_settings.clone();
-    let (search_settings, settings) = watch::channel(SearchConfigInForce::new(config.search.clone(), addresses));
+    let in_force = SearchConfigInForce::new(config.search.clone(), addresses, config.assistant.markdown);
+    let (search_settings, settings) = watch::channel(in_force);
     let search_parts = SearchParts {
         site: Arc::clone(&site),
         writer: Arc::clone(&writer),

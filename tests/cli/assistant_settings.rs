@@ -49,6 +49,25 @@ fn keys_of_the_assistant_and_the_playground_apply_at_a_reload_and_features_follo
     assert_eq!(http::get(&daemon.address, "/guide.md").status, 200);
 }
 
+/// Returns who may store the answers of the MCP server at an address.
+#[track_caller]
+fn cache_scope(address: &str) -> String {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": { "_meta": meta } });
+    let (message, fields) = (message.to_string(), "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: server/discover");
+    let request = format!(
+        "POST /_docwharf/mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n{fields}\r\n\
+         Content-Length: {}\r\n\r\n{message}",
+        message.len()
+    );
+    let response = http::exchange(http::connect(address), request.as_bytes(), false);
+    let answer: serde_json::Value = serde_json::from_slice(&response.body).expect("JSON");
+    answer["result"]["cacheScope"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
 #[test]
 fn version_that_waits_is_shown_with_the_markdown_that_it_will_have() {
     let host = Host::bare()
@@ -63,6 +82,7 @@ fn version_that_waits_is_shown_with_the_markdown_that_it_will_have() {
     until_status(&staged, "/", 200);
     assert!(http::get(&staged, "/guide.md").text().starts_with("one tide"));
     assert_eq!(http::get(&daemon.address, "/guide.md").status, 503, "no version is active");
+    assert_eq!(cache_scope(&staged), "private", "not everyone may read it yet");
     reload(&daemon, &mut host, "assistant.markdown", "false");
     until_status(&staged, "/guide.md", 404);
 }

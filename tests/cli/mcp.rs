@@ -162,6 +162,28 @@ fn a_line_that_is_too_long_is_dropped_and_the_next_one_is_answered() {
 }
 
 #[test]
+fn a_line_that_is_not_json_is_answered_and_the_server_goes_on() {
+    let host = Host::bare();
+    let site = write_site(&host.path("site"), &PAGES);
+    let mut client = StdioClient::start(docwharf().arg("mcp").arg("--in").arg(&site));
+    // Also before the session begins.
+    for is_initialized in [false, true] {
+        for line in ["nonsense", "{\"jsonrpc\":", "\u{1}"] {
+            writeln!(client.input.as_mut().unwrap(), "{line}").unwrap();
+            let mut answer = String::new();
+            client.output.read_line(&mut answer).unwrap();
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32700)), "{line:?}");
+        }
+        if !is_initialized {
+            client.initialize();
+        }
+    }
+    assert_eq!(client.request("ping", json!({}))["result"], json!({}));
+    assert_eq!(client.close(), Some(0));
+}
+
+#[test]
 fn a_signal_ends_the_server_with_its_exit_code() {
     let host = Host::bare();
     let site = write_site(&host.path("site"), &PAGES);

@@ -429,6 +429,10 @@ const BOUNDS: &[(&str, &[Constant])] = &[
             ("crates/serve/src/search/query_threads.rs", "MAX_QUERY_WAIT"),
         ],
     ),
+    (
+        "Markdown that a serving thread compresses",
+        &[("crates/serve/src/converted_pages/page_cache.rs", "MAX_INLINE_GZIP_BYTES")],
+    ),
     ("converted pages in memory", &[("crates/serve/src/converted_pages/page_cache.rs", "MAX_CACHE_BYTES")]),
     (
         "`llms.txt` and `llms-full.txt`",
@@ -561,11 +565,18 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     ),
     ("time to list pages", &[("crates/serve/src/mcp/site_reader.rs", "MAX_LIST_TIME")]),
     ("texts in arguments of an MCP tool", &[("crates/serve/src/mcp/arguments.rs", "MAX_TEXT_BYTES")]),
-    ("line on the standard input", &[("crates/serve/src/mcp/stdio.rs", "MAX_LINE_BYTES")]),
+    ("line on the standard input", &[("crates/serve/src/mcp/line_transport.rs", "MAX_LINE_BYTES")]),
+    ("answers of `docwharf mcp`", &[("crates/serve/src/mcp/line_transport.rs", "MAX_WAITING_LINES")]),
+    ("memory of the bodies of MCP requests", &[("crates/serve/src/mcp_handler.rs", "MAX_BODY_MEMORY_BYTES")]),
+    ("memory of the bodies of questions", &[("crates/serve/src/ask_handler/mod.rs", "MAX_BODY_MEMORY_BYTES")]),
     (
-        "memory of request bodies",
+        "memory of the bodies of requests to the playground",
+        &[("crates/serve/src/playground/mod.rs", "MIN_BODY_MEMORY_BYTES")],
+    ),
+    (
+        "memory of the bodies of requests with events",
         &[
-            ("crates/serve/src/request_body.rs", "MAX_BODY_MEMORY_BYTES"),
+            ("crates/serve/src/events_handler.rs", "MAX_BODY_MEMORY_BYTES"),
             ("crates/serve/src/request_body.rs", "MAX_DISCARDED_BYTES"),
         ],
     ),

@@ -104,6 +104,7 @@ struct PreviewFixture {
     location: PreviewLocation,
     production_finder: ProductionFinder,
     check_interval: Duration,
+    assistant: bool,
     /// The temporary folder, if this fixture has created it; it is removed when this value is dropped.
     #[allow(dead_code)] // only for its Drop
     temporary_folder: Option<tempfile::TempDir>,
@@ -130,6 +131,7 @@ impl PreviewFixture {
             location,
             production_finder,
             check_interval: NEVER,
+            assistant: true,
             temporary_folder: None,
         }
     }
@@ -154,6 +156,7 @@ impl PreviewFixture {
             pools: ResourcePools::new(limits, self.projects.len()),
             check_interval: self.check_interval,
             search: None,
+            assistant: self.assistant,
             location: self.location.clone(),
             production_finder: Arc::clone(&self.production_finder),
         };
@@ -272,6 +275,21 @@ fn redeployed_branch_keeps_its_slug_and_serves_the_new_content() {
     assert_eq!((second_slug, page(&previews, "p", &slug)), (slug, "two".to_owned()));
     assert_ne!(first.id, second.id);
     until("the previous version is removed", || (fixture.versions() == [second.id.clone()]).then_some(()));
+}
+
+#[test]
+fn previews_are_readable_by_assistants_unless_that_is_off() {
+    let (mut fixture, repository) = PreviewFixture::new();
+    repository.branch("b", &[("index.html", "<h1>login</h1>")]);
+    for (assistant, status) in [(true, 200), (false, 404)] {
+        fixture.assistant = assistant;
+        let previews = fixture.open();
+        let (slug, _) = deploy_and_wait(&previews, "p", "b");
+        let site = previews.site("p", &slug).unwrap();
+        assert_eq!(fetch(&site, "/index.md").0, status);
+        assert_eq!(fetch(&site, "/_docwharf/mcp").0, if assistant { 405 } else { 404 });
+        assert_eq!(page(&previews, "p", &slug), "<h1>login</h1>");
+    }
 }
 
 #[test]

@@ -483,3 +483,17 @@ fn the_client_of_openai_accepts_the_test_endpoint() {
         assert_eq!(request.line, "POST /v1/chat/completions HTTP/1.1");
     }
 }
+
+#[test]
+fn a_page_that_is_not_to_be_indexed_is_no_passage() {
+    let rule = "[[server.headers]]\nsource = \"/ropes*\"\nvalues = { X-Robots-Tag = \"noindex\" }\n";
+    let site = AskSite::start([ChatReply::text("It is wet. [1]")], "", rule);
+    let answer = json_of(&site.ask("bowline"));
+    let citations = answer["citations"].as_array().unwrap();
+    assert!(!citations.is_empty() && citations.iter().all(|citation| citation["title"] == "Tides"), "{answer}");
+    let sent = format!("{:?}", site.endpoint.requests());
+    assert!(sent.contains("high tide") && !sent.contains("with a loop"), "{sent}");
+    // Readers find it.
+    let found = request(&site.daemon.address, "GET", "/_docwharf/search?q=bowline", &["Accept: application/json"]);
+    assert!(found.text().contains("/ropes.html"), "{}", found.text());
+}

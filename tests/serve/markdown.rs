@@ -5,7 +5,7 @@ use std::fs;
 
 use support::h2::Http2Client;
 use support::host::Host;
-use support::http::{Response, get, request};
+use support::http::{Response, get, gunzip, request};
 use support::zip::{deflated, zip};
 use support::{Daemon, HTTP2_SERVERS, serve_site, serve_site_with_http2, temporary_folder, until, write_site};
 
@@ -127,6 +127,78 @@ fn llms_txt_is_made_without_pages_that_ask_to_be_left_out() {
 }
 
 #[test]
+fn pages_with_a_header_rule_against_indexing_are_left_out_of_the_lists() {
+    let dir = temporary_folder();
+    let rules = ("_headers", "/guides/*\n  X-Robots-Tag: nofollow, noindex\n");
+    let root = write_site(&dir.path().join("site"), &[&PAGES[..], &[rules]].concat());
+    let config = dir.path().join("docwharf.toml");
+    let rule = "[[server.headers]]\nsource = \"/api/*\"\nvalues = { X-Robots-Tag = \"none\" }\n";
+    fs::write(&config, rule).unwrap();
+    let daemon = Daemon::serve(&root, &["--config", config.to_str().unwrap()]);
+    let list = "# Docs\n\n> All of it.\n\n## Pages\n\n- [Docs](/index.md): All of it.\n";
+    assert_eq!(get_when_made(&daemon, "/llms.txt").text(), list);
+    let full = get_when_made(&daemon, "/llms-full.txt").text();
+    assert!(!full.contains("Read") && !full.contains("both"), "{full}");
+    // They have Markdown of their own, which says that it is not to be indexed.
+    for target in ["/guides/start.md", "/api.md"] {
+        let page = get(&daemon.address, target);
+        assert_eq!(page.status, 200, "{target}");
+        let robots = page.header("x-robots-tag").unwrap();
+        assert!(robots.contains("noindex") || robots.contains("none"), "{target}: {robots}");
+    }
+}
+
+#[test]
+fn links_of_llms_txt_lead_to_the_pages_while_markdown_is_off() {
+    let dir = temporary_folder();
+    let root = write_site(&dir.path().join("site"), &PAGES);
+    let config = dir.path().join("docwharf.toml");
+    fs::write(&config, "[assistant]\nmarkdown = false\n").unwrap();
+    let daemon = Daemon::serve(&root, &["--config", config.to_str().unwrap()]);
+    let list = get_when_made(&daemon, "/llms.txt").text();
+    let links: Vec<&str> = list.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()).collect();
+    assert_eq!(links, ["/api/", "/guides/start.html", "/"], "{list}");
+    for link in links {
+        assert_eq!(get(&daemon.address, link).status, 200, "{link}");
+    }
+    assert!(!get_when_made(&daemon, "/llms-full.txt").text().contains(".md)"));
+}
+
+#[test]
+fn markdown_is_compressed_for_clients_that_accept_it_and_sent_in_ranges() {
+    let (_dir, daemon) = serve_site(&PAGES, &[]);
+    until("the page is converted", || get(&daemon.address, "/guides/start.md").status == 200);
+    get_when_made(&daemon, "/llms-full.txt");
+    for target in ["/guides/start.md", "/llms.txt", "/llms-full.txt"] {
+        let plain = get(&daemon.address, target);
+        let coded = request(&daemon.address, "GET", target, &["Accept-Encoding: gzip, br"]);
+        assert_eq!((coded.status, coded.header("content-encoding")), (200, Some("gzip")), "{target}");
+        assert_eq!(gunzip(&coded.body), plain.body, "{target}");
+        assert!(coded.header("vary").unwrap().contains("accept-encoding"), "{target}");
+        assert_eq!(coded.header("vary"), plain.header("vary"));
+        assert_ne!(coded.header("etag"), plain.header("etag"), "{target}");
+        let tag = format!("If-None-Match: {}", coded.header("etag").unwrap());
+        let fields = ["Accept-Encoding: gzip", tag.as_str()];
+        assert_eq!(request(&daemon.address, "GET", target, &fields).status, 304, "{target}");
+        let refused = request(&daemon.address, "GET", target, &["Accept-Encoding: gzip;q=0"]);
+        assert_eq!((refused.header("content-encoding"), &refused.body), (None, &plain.body));
+        for (fields, body) in [(&[][..], &plain.body), (&["Accept-Encoding: gzip"], &coded.body)] {
+            let part = request(&daemon.address, "GET", target, &[fields, &["Range: bytes=2-5"]].concat());
+            let range = format!("bytes 2-5/{}", body.len());
+            assert_eq!((part.status, part.header("content-range")), (206, Some(range.as_str())), "{target}");
+            assert_eq!(part.body, body[2..6], "{target}");
+        }
+        let stale = request(&daemon.address, "GET", target, &["Range: bytes=2-5", "If-Range: \"other\""]);
+        assert_eq!((stale.status, &stale.body), (200, &plain.body));
+        let beyond = request(&daemon.address, "GET", target, &["Range: bytes=99999999-"]);
+        let range = format!("bytes */{}", plain.body.len());
+        assert_eq!((beyond.status, beyond.header("content-range")), (416, Some(range.as_str())));
+        let several = request(&daemon.address, "GET", target, &["Range: bytes=0-1,4-5"]);
+        assert_eq!((several.status, &several.body), (200, &plain.body));
+    }
+}
+
+#[test]
 fn settings_turn_markdown_and_llms_txt_off() {
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &PAGES);
@@ -204,4 +276,51 @@ fn daemon_keeps_the_markdown_of_its_version_and_makes_it_again_when_it_is_damage
     until("the Markdown is made again", || fs::read(&file).is_ok_and(|now| now != bytes));
     assert!(get_when_made(&daemon, "/llms.txt").text().starts_with("# Docs\n"));
     assert_eq!(get(&daemon.address, "/guides/start.md").text(), START);
+}
+
+/// Returns the number of requests that the metrics have for these labels.
+#[track_caller]
+fn counted(admin: &str, labels: &str) -> u64 {
+    let text = get(admin, "/metrics").text();
+    let name = format!("docwharf_markdown_requests_total{{{labels}}} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&name));
+    line.unwrap_or_else(|| panic!("{labels} is not counted")).parse().unwrap()
+}
+
+#[test]
+fn daemon_follows_the_settings_of_its_lists_and_counts_requests() {
+    let rule = "[{ source = \"/api/*\", values = { X-Robots-Tag = \"noindex\" } }]";
+    let mut host =
+        Host::bare().set("search.enabled", "true").set("server.headers", rule).set("admin.listen", "\"127.0.0.1:0\"");
+    let files: Vec<_> = PAGES.iter().map(|(path, text)| deflated(path, text)).collect();
+    host.put("site.zip", zip(&files));
+    host.ok(&["import", host.path("site.zip").to_str().unwrap()]);
+    let file = host.path("store").join("derived").join(host.active().unwrap()).join("markdown/pages");
+    let daemon = host.run();
+    until("the Markdown is made", || file.is_file());
+    let list = "# Docs\n\n> All of it.\n\n## guides\n\n- [Start](/guides/start.md)\n\n\
+                ## Pages\n\n- [Docs](/index.md): All of it.\n";
+    assert_eq!(get_when_made(&daemon, "/llms.txt").text(), list, "the process that makes it knows the rules");
+    let tag = format!("If-None-Match: {}", get(&daemon.address, "/guides/start.md").header("etag").unwrap());
+    request(&daemon.address, "GET", "/guides/start.md", &[&tag]);
+    request(&daemon.address, "GET", "/guides/start", &[&format!("Accept: {ACCEPT}")]);
+    request(&daemon.address, "GET", "/llms-full.txt", &["Range: bytes=99999999-"]);
+    let admin = host.status()["daemon"]["admin"][0].as_str().unwrap().to_owned();
+    let admin = admin.trim_start_matches("http://").trim_end_matches('/');
+    for (labels, expected) in [
+        ("endpoint=\"page\",outcome=\"ok\"", 1),
+        ("endpoint=\"page\",outcome=\"not_modified\"", 1),
+        ("endpoint=\"negotiated_page\",outcome=\"ok\"", 1),
+        ("endpoint=\"llms_full\",outcome=\"refused\"", 1),
+        ("endpoint=\"llms_full\",outcome=\"busy\"", 0),
+    ] {
+        assert_eq!(counted(admin, labels), expected, "{labels}");
+    }
+    let before = counted(admin, "endpoint=\"llms\",outcome=\"ok\"");
+    assert_eq!(get(&daemon.address, "/llms.txt").status, 200);
+    assert_eq!(counted(admin, "endpoint=\"llms\",outcome=\"ok\""), before + 1);
+    host.change("assistant.markdown", "false");
+    daemon.signal("HUP");
+    let without = list.replace("/guides/start.md", "/guides/start.html").replace("/index.md", "/");
+    until("the list leads to the pages", || get(&daemon.address, "/llms.txt").text() == without);
 }

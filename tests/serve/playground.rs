@@ -313,3 +313,36 @@ fn an_api_is_reached_only_if_all_of_its_addresses_are_public_and_only_at_those()
         },
     );
 }
+
+#[test]
+fn slow_bodies_of_the_playground_leave_the_other_resources_usable() {
+    let allow = allow("http://a.example", "");
+    let fixture = Fixture::start(&PAGES, &format!("[playground]\nenabled = true\nperMinute = 65535\n{allow}"));
+    let address = &fixture.daemon.address;
+    let head = format!(
+        "POST /_docwharf/playground HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\n\
+         Content-Type: application/json\r\nContent-Length: 2100000\r\n\r\n"
+    );
+    // Bodies that do not end. The smaller ones take what the larger ones have left of 64 MiB.
+    let mut slow = Vec::new();
+    for (bodies, len) in [(40, 2_000_000), (80, 200_000), (120, 20_000), (40, 1_000)] {
+        let part = vec![b' '; len];
+        for _ in 0..bodies {
+            let mut stream = http::connect(address);
+            stream.write_all(head.as_bytes()).expect("the server reads");
+            let _ = stream.write_all(&part);
+            slow.push(stream);
+        }
+    }
+    support::until("the bodies take all memory of the playground", || {
+        fixture.send(&json!({ "method": "GET", "url": "http://a.example/" })).status == 503
+    });
+    let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
+    let length = ping.len();
+    let request = format!(
+        "POST /_docwharf/mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{ping}"
+    );
+    let response = http::exchange(http::connect(address), request.as_bytes(), false);
+    assert_eq!(response.status, 200, "{}", response.text());
+}

@@ -335,6 +335,7 @@ fn open_previews(
         pools: Arc::clone(export_jobs.pools()),
         check_interval: settings.check_interval,
         search: settings.search.clone(),
+        assistant: settings.assistant,
         location,
         production_finder: production_version::production_finder(
             Arc::clone(export_jobs),

@@ -61,11 +61,13 @@ pub struct PreviewSettings {
     pub check_interval: Duration,
     /// The search of the previews; `None` if readers cannot search them.
     pub search: Option<Arc<dyn PreviewSearch>>,
+    /// Whether the previews are MCP servers, and have Markdown and `llms.txt`.
+    pub assistant: bool,
 }
 
 impl Default for PreviewSettings {
     fn default() -> Self {
-        PreviewSettings { host: None, check_interval: Duration::from_mins(1), search: None }
+        PreviewSettings { host: None, check_interval: Duration::from_mins(1), search: None, assistant: true }
     }
 }
 

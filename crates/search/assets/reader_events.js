@@ -14,8 +14,11 @@
     beacons++;
     setTimeout(() => beacons--, MINUTE_MS);
     const url = new URL('events', folder).href, body = JSON.stringify({ events });
+    // By the Fetch standard, a beacon has the Origin `null` under the referrer policy `no-referrer`, which the server
+    // refuses. A request of the mode `cors` always has that of the page.
+    const request = { method: 'POST', mode: 'cors', body, keepalive: true, referrerPolicy: 'same-origin' };
     try {
-      if (!navigator.sendBeacon?.(url, body)) await fetch(url, { method: 'POST', body, keepalive: true });
+      if ('keepalive' in Request.prototype || !navigator.sendBeacon?.(url, body)) await fetch(url, request);
     } catch { /* Events may be lost. */ }
   };
 

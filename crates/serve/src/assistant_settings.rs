@@ -8,6 +8,8 @@ use std::time::Duration;
 use docwharf_base::net::NetworkSettings;
 use docwharf_base::secret::SafeUrl;
 
+use super::named_host::HostList;
+
 /// The default number of MCP requests of a network address in a minute.
 const DEFAULT_MCP_PER_MINUTE: u32 = 120;
 
@@ -24,8 +26,8 @@ pub struct AssistantSettings {
     pub markdown: bool,
     /// Whether `llms.txt` and `llms-full.txt` are made for a site that has none.
     pub llms: bool,
-    /// The hosts of this site, in lower case, each with a port if it is written with one.
-    pub hosts: Vec<String>,
+    /// The hosts of this site.
+    pub hosts: HostList,
     /// How questions are answered; `None` if ask is off.
     pub ask: Option<AskSettings>,
 }
@@ -38,7 +40,7 @@ impl Default for AssistantSettings {
             mcp_per_minute: NonZeroU32::new(DEFAULT_MCP_PER_MINUTE).unwrap_or(NonZeroU32::MIN),
             markdown: true,
             llms: true,
-            hosts: Vec::new(),
+            hosts: HostList::default(),
             ask: None,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, ORIGIN, RETRY_AFTER};
+use http::header::CACHE_CONTROL;
 use http::{HeaderValue, Response, StatusCode};
 use percent_encoding::percent_decode;
 
@@ -15,24 +15,29 @@ use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::body::ResponseBody;
-use super::fixed_responses::uncached_response;
-use super::own_origin::is_own_origin;
+use super::fixed_responses::{uncached_response, with_retry_after};
+use super::held_bytes::HeldBytes;
+use super::own_origin::{RequestOrigin, is_own_origin};
 use super::recording::Recorder;
 use super::recording::event_batch::{ReceivedEvent, parse_events};
 use super::recording::recorded_fields::RecordedFields;
 use super::request_body::{BodyFault, BodyLimits, CountedBytes};
 use super::request_checks::declared_media_type;
 use super::request_context::RequestContext;
+use super::request_rate::RATE_RETRY_SECONDS;
 use super::site::Site;
 
 /// The largest body, in bytes.
 const MAX_BODY_BYTES: usize = 8 << 10;
 /// The deadline for a complete body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The limit of [`BODY_MEMORY`], in bytes.
+const MAX_BODY_MEMORY_BYTES: u64 = 8 << 20;
+/// The memory of the bodies of all requests with events of the process.
+static BODY_MEMORY: HeldBytes = HeldBytes::new(MAX_BODY_MEMORY_BYTES);
 /// The limits of bodies.
-pub(super) const BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: MAX_BODY_BYTES, timeout: BODY_TIMEOUT };
-/// The Retry-After of a client that has sent too many requests, in seconds.
-const RATE_RETRY_SECONDS: &str = "60";
+pub(super) static BODY_LIMITS: BodyLimits =
+    BodyLimits { max_bytes: MAX_BODY_BYTES, timeout: BODY_TIMEOUT, memory: &BODY_MEMORY };
 
 /// A request with events that is answered after its body was read.
 #[derive(Debug)]
@@ -60,9 +65,7 @@ pub(super) fn check_event_request(
     } else if !recorder.allows_events_from(context.client().address) {
         let text =
             "429: more than 60 requests with events in a minute from this network address; try again in a minute\n";
-        let mut response = text_response(StatusCode::TOO_MANY_REQUESTS, text);
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RATE_RETRY_SECONDS));
-        Some(response)
+        Some(with_retry_after(text_response(StatusCode::TOO_MANY_REQUESTS, text), RATE_RETRY_SECONDS))
     } else {
         None
     };
@@ -151,14 +154,11 @@ fn find_page(site: &Site, version: &SealedVersion, path: &str) -> Option<usize> 
     is_page(version.index().path(file)).then_some(file)
 }
 
-/// Returns whether a page of another site has sent the request. A client without `Origin` is no browser.
+/// Returns whether a page of another site has sent the request. A client without `Origin` is no browser: browsers send
+/// the field with every POST request (Fetch, 3.2), also with that of `sendBeacon`. A page whose name was rebound to
+/// this server gains nothing: it can record no more than a client that is not a browser.
 fn is_foreign(context: &RequestContext<'_>) -> bool {
-    // Scripts cannot set this field, and it does not depend on a proxy that changes Host. A page whose name was rebound
-    // to this server gains nothing: it can record no more than a client that is not a browser.
-    if context.headers().get("sec-fetch-site").is_some_and(|site| site == "same-origin") {
-        return false;
-    }
-    context.headers().contains_key(ORIGIN) && !is_own_origin(context)
+    RequestOrigin::read(context) != RequestOrigin::Absent && !is_own_origin(context)
 }
 
 fn has_accepted_type(context: &RequestContext<'_>) -> bool {

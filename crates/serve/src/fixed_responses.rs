@@ -14,7 +14,7 @@ use super::insertion::InsertedTag;
 pub const ALLOWED_METHODS: &str = "GET, HEAD, OPTIONS";
 
 /// The Retry-After of a response without a version, in seconds.
-const FIRST_VERSION_RETRY_SECONDS: &str = "5";
+pub(super) const FIRST_VERSION_RETRY_SECONDS: u32 = 5;
 
 /// Creates a response with a fixed text. With `is_head`, the body is left out and Content-Length stays.
 fn text_response(
@@ -50,6 +50,15 @@ pub(super) fn select_content(
         PreconditionOutcome::Failed => (StatusCode::PRECONDITION_FAILED, Some(0), ResponseBody::empty()),
         PreconditionOutcome::NotModified => (StatusCode::NOT_MODIFIED, None, ResponseBody::empty()),
     }
+}
+
+/// The Retry-After while too many requests are answered at a time, in seconds.
+pub(super) const BUSY_RETRY_SECONDS: u32 = 1;
+
+/// Tells the client of a response after how many seconds it may try again.
+pub(super) fn with_retry_after(mut response: Response<ResponseBody>, seconds: u32) -> Response<ResponseBody> {
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    response
 }
 
 /// Creates a response that no cache stores.
@@ -101,9 +110,8 @@ pub fn file_not_found(is_head: bool) -> Response<ResponseBody> {
 /// Returns the 503 response that is sent while no version is served.
 pub fn no_version(is_head: bool) -> Response<ResponseBody> {
     let page = include_str!("pages/503.html");
-    let mut response = text_response(StatusCode::SERVICE_UNAVAILABLE, HTML_TYPE, "no-store", page, is_head);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(FIRST_VERSION_RETRY_SECONDS));
-    response
+    let response = text_response(StatusCode::SERVICE_UNAVAILABLE, HTML_TYPE, "no-store", page, is_head);
+    with_retry_after(response, FIRST_VERSION_RETRY_SECONDS)
 }
 
 /// Returns a 400 response. With `close`, the connection ends, because later bytes on it cannot be interpreted safely.

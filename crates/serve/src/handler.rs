@@ -1,16 +1,14 @@
 //! Answers one request with one response. Nothing that a client sends causes a server error.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::header::{ACCEPT_RANGES, CACHE_CONTROL, ETAG, LAST_MODIFIED};
 use http::{HeaderValue, Request, Response, StatusCode};
-use percent_encoding::{CONTROLS, utf8_percent_encode};
 
 use docwharf_base::model::site_path::is_page;
 use docwharf_site::lookup::{BasePathMatch, SiteFiles};
 use docwharf_site::media_types::media_type;
-use docwharf_site::rules::route::{RouteResult, RouteSettings, append_query, route_address};
+use docwharf_site::rules::route::{RouteResult, append_query};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::body::ResponseBody;
@@ -170,9 +168,7 @@ fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
     let Some(version) = context.version() else {
         return fixed_responses::no_version(is_head);
     };
-    // The query becomes part of Location. A field value is ASCII (RFC 9110, 5.5), but the parser accepts any UTF-8 in a
-    // request line.
-    let query: Option<Cow<'_, str>> = context.target().query().map(|query| utf8_percent_encode(query, CONTROLS).into());
+    let query = context.query();
     let query = query.as_deref();
     let base_path = &site.settings.base_path;
     let decoded = context.decoded_path();
@@ -192,9 +188,8 @@ fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
     if let Some(response) = playground_handler::respond_with_script(context, path) {
         return mark_built_in(response);
     }
-    let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
-    let rules = site.rules();
-    let route = route_address(version, &RouteSettings { base_path, slashes, rules: &rules }, path, query);
+    // The payload of a front page is outside the base path.
+    let route = context.route().cloned().unwrap_or_else(|| context.route_path(version, path));
     // An asset of a replaced version takes precedence over a rule for missing paths such as `/*`.
     if matches!(route, RouteResult::Rewritten(..) | RouteResult::RuleRedirect(..))
         && version.find(&path[1..]).is_none()

@@ -6,7 +6,7 @@
 //! checks of the request come before all of this.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LINK, RETRY_AFTER, VARY};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_LOCATION, LINK};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use percent_encoding::percent_encode;
 
@@ -15,27 +15,26 @@ use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::is_page;
 use docwharf_search::site_markdown::{LlmsText, markdown_path};
 use docwharf_site::lookup::{SiteFiles, find_page_of_markdown};
-use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
+use docwharf_site::rules::robots_tag::X_ROBOTS_TAG;
+use docwharf_site::rules::route::RouteResult;
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::assistant_settings::AssistantSettings;
 use super::body::ResponseBody;
-use super::conditional::evaluate_tag_preconditions;
-use super::converted_pages::{ConvertedFile, MarkdownPage, PendingPage};
+use super::converted_pages::{ConvertedFile, MarkdownForm, PendingPage};
 use super::entity_tag::EntityTag;
-use super::fixed_responses;
+use super::fixed_responses::{BUSY_RETRY_SECONDS, with_retry_after};
 use super::header_pool;
 use super::held_bytes::{HELD, HeldBytesGuard};
-use super::negotiate::prefers_markdown;
+use super::markdown_statistics::MarkdownEndpoint;
+use super::negotiate::{AcceptedCodings, ResponseForm, prefers_markdown};
 use super::page_markdown::build_settings;
+use super::representation::Representation;
 use super::request_context::RequestContext;
 use super::site::Site;
 
-const X_ROBOTS_TAG: HeaderName = HeaderName::from_static("x-robots-tag");
-/// The Retry-After of a page whose conversion has waited for too long, in seconds.
-const BUSY_RETRY_SECONDS: &str = "1";
 /// The Retry-After while the list of the pages is made, in seconds.
-const BUILDING_RETRY_SECONDS: &str = "5";
+const BUILDING_RETRY_SECONDS: u32 = 5;
 const MARKDOWN_TYPE: &str = "text/markdown; charset=utf-8";
 const LLMS_TYPE: &str = "text/plain; charset=utf-8";
 const LLMS_PATH: &str = "llms.txt";
@@ -53,6 +52,17 @@ enum MarkdownTarget {
         is_negotiated: bool,
     },
     Llms(LlmsText),
+}
+
+impl MarkdownTarget {
+    fn endpoint(self) -> MarkdownEndpoint {
+        match self {
+            MarkdownTarget::Page { is_negotiated: false, .. } => MarkdownEndpoint::Page,
+            MarkdownTarget::Page { is_negotiated: true, .. } => MarkdownEndpoint::NegotiatedPage,
+            MarkdownTarget::Llms(LlmsText::Index) => MarkdownEndpoint::Llms,
+            MarkdownTarget::Llms(LlmsText::Full) => MarkdownEndpoint::LlmsFull,
+        }
+    }
 }
 
 /// Returns whether docwharf makes the Markdown of a file that has none of its own.
@@ -92,44 +102,50 @@ pub(super) fn needs_conversion(context: &RequestContext<'_>) -> bool {
 /// the client may read the site.
 pub(super) fn start_conversion(context: &RequestContext<'_>) -> Option<PendingPage> {
     let file = find_unconverted_page(context)?;
-    let site = context.site();
-    Some(site.markdown.start_conversion(context.shared_version()?, file, site.settings.base_path.clone()))
+    let (site, accepted) = (context.site(), AcceptedCodings::parse(context.headers()));
+    let base_path = site.settings.base_path.clone();
+    Some(site.markdown.start_conversion(context.shared_version()?, file, base_path, accepted))
 }
 
 fn find_unconverted_page(context: &RequestContext<'_>) -> Option<usize> {
-    let site = context.site();
     let path = context.path_in_site()?;
     if !path.ends_with(b".md") && !prefers_markdown(context.headers()) {
         return None;
     }
     let version = context.version()?;
-    let rules = site.rules();
-    let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
-    let settings = RouteSettings { base_path: &site.settings.base_path, slashes, rules: &rules };
-    let route = route_address(version, &settings, path, context.target().query());
-    match find_target(context, version, path, &route)? {
-        MarkdownTarget::Page { file, .. } => site.markdown.get_ready(version, file).is_none().then_some(file),
+    match find_target(context, version, path, context.route()?)? {
+        MarkdownTarget::Page { file, .. } => {
+            let accepted = AcceptedCodings::parse(context.headers());
+            context.site().markdown.get_ready(version, file, accepted).is_none().then_some(file)
+        }
         MarkdownTarget::Llms(_) => None,
     }
 }
 
-/// Answers a request for Markdown that docwharf makes; `None` if it is for something else. `path` is the decoded path
-/// within the site with its leading slash, and `route` where it leads.
+/// Answers a request for Markdown that docwharf makes, and counts that; `None` if it is for something else. `path` is
+/// the decoded path within the site with its leading slash, and `route` where it leads.
 pub(super) fn respond(
     context: &RequestContext<'_>,
     version: &SealedVersion,
     path: &[u8],
     route: &RouteResult,
 ) -> Option<Response<ResponseBody>> {
-    match find_target(context, version, path, route)? {
-        MarkdownTarget::Page { file, is_negotiated } => match context.site().markdown.get_ready(version, file) {
+    let site = context.site();
+    let target = find_target(context, version, path, route)?;
+    let accepted = AcceptedCodings::parse(context.headers());
+    let response = match target {
+        MarkdownTarget::Page { file, is_negotiated } => match site.markdown.get_ready(version, file, accepted) {
             // The page itself, or 404.
-            Some(ConvertedFile::NotConvertible) => None,
-            Some(ConvertedFile::Page(page)) => Some(respond_with_page(context, version, file, &page, is_negotiated)),
-            None => Some(respond_later(BUSY_RETRY_SECONDS)),
+            Some(ConvertedFile::NotConvertible) => return None,
+            Some(ConvertedFile::Page(page)) => {
+                respond_with_page(context, version, file, page.choose_form(accepted), is_negotiated)
+            }
+            None => respond_later(BUSY_RETRY_SECONDS),
         },
-        MarkdownTarget::Llms(text) => Some(respond_with_llms(context, version, text)),
-    }
+        MarkdownTarget::Llms(text) => respond_with_llms(context, version, text, accepted),
+    };
+    site.markdown_counters.count(target.endpoint(), response.status());
+    Some(response)
 }
 
 fn find_target(
@@ -183,20 +199,20 @@ fn respond_with_page(
     context: &RequestContext<'_>,
     version: &SealedVersion,
     file: usize,
-    page: &MarkdownPage,
+    form: MarkdownForm,
     is_negotiated: bool,
 ) -> Response<ResponseBody> {
-    let body = page.body();
+    let MarkdownForm { body, coding, entity_tag } = form;
     // Without room for more bodies, the client is asked to come again.
     let Some(hold) = HELD.try_hold(body.len() as u64) else { return respond_later(BUSY_RETRY_SECONDS) };
     let body = Bytes::from_owner(HeldText { bytes: body, _hold: hold });
-    let mut response = respond_with_text(context, MARKDOWN_TYPE, body, &page.entity_tag);
+    // The page at the same address may be HTML.
+    let vary = Some("accept, accept-encoding");
+    let (media_type, has_ranges) = (MARKDOWN_TYPE, true);
+    let mut response = Representation { media_type, body, coding, entity_tag, vary, has_ranges }.respond(context);
     let site = context.site();
     let status = response.status();
     let headers = response.headers_mut();
-    // The page at the same address may be compressed.
-    let vary = if is_negotiated { "accept, accept-encoding" } else { "accept" };
-    headers.insert(VARY, HeaderValue::from_static(vary));
     headers.insert(X_ROBOTS_TAG, HeaderValue::from_static("noindex"));
     let mut set = |name: HeaderName, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -213,13 +229,32 @@ fn respond_with_page(
     response
 }
 
-fn respond_with_llms(context: &RequestContext<'_>, version: &SealedVersion, text: LlmsText) -> Response<ResponseBody> {
+fn respond_with_llms(
+    context: &RequestContext<'_>,
+    version: &SealedVersion,
+    text: LlmsText,
+    accepted: AcceptedCodings,
+) -> Response<ResponseBody> {
     let site = context.site();
     let settings = build_settings(site);
     if let Some(file) = site.markdown.file_in_force(version, settings.digest) {
         let identity = format!("{} {} {:08x} {text:?}", version.id, settings.digest.to_hex(), file.checksum());
-        let entity_tag = EntityTag::of_content(&Digest::compute(identity.as_bytes()), None, None);
-        return respond_with_text(context, LLMS_TYPE, file.llms(text), &entity_tag);
+        let digest = Digest::compute(identity.as_bytes());
+        let form = accepted.choose(0, |_| None);
+        let (body, letter) = match form {
+            // Its bytes are identified by the checksum of the file.
+            ResponseForm::Gzip => (file.llms_gzip(text), Some((b'g', file.checksum()))),
+            _ => (file.llms(text), None),
+        };
+        let representation = Representation {
+            media_type: LLMS_TYPE,
+            body,
+            coding: letter.and(form.token()),
+            entity_tag: EntityTag::of_content(&digest, None, letter),
+            vary: Some("accept-encoding"),
+            has_ranges: true,
+        };
+        return representation.respond(context);
     }
     if let Some(version) = context.shared_version() {
         site.markdown.request_file(version, settings);
@@ -227,37 +262,12 @@ fn respond_with_llms(context: &RequestContext<'_>, version: &SealedVersion, text
     respond_later(BUILDING_RETRY_SECONDS)
 }
 
-/// Answers with a text that clients revalidate at each use.
-fn respond_with_text(
-    context: &RequestContext<'_>,
-    media_type: &'static str,
-    body: Bytes,
-    entity_tag: &EntityTag,
-) -> Response<ResponseBody> {
-    let outcome = evaluate_tag_preconditions(context.headers(), entity_tag.as_str());
-    let (status, len, body) = fixed_responses::select_content(outcome, context.is_head(), body);
-    let mut response = header_pool::new_response(status, body);
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    if let Ok(tag) = HeaderValue::from_str(entity_tag.as_str()) {
-        headers.insert(ETAG, tag);
-    }
-    if let Some(len) = len {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
-    }
-    if status == StatusCode::OK {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    }
-    response
-}
-
-fn respond_later(retry_seconds: &'static str) -> Response<ResponseBody> {
+fn respond_later(retry_seconds: u32) -> Response<ResponseBody> {
     let mut response = header_pool::new_response(StatusCode::SERVICE_UNAVAILABLE, ResponseBody::empty());
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
-    headers.insert(RETRY_AFTER, HeaderValue::from_static(retry_seconds));
-    response
+    with_retry_after(response, retry_seconds)
 }
 
 #[cfg(test)]

@@ -4,37 +4,38 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::header::ACCEPT;
+use http::{HeaderMap, Response, StatusCode};
 
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::assistant_settings::AssistantSettings;
 use super::body::ResponseBody;
-use super::fixed_responses::uncached_response;
-use super::held_bytes::hold_body;
+use super::fixed_responses::{BUSY_RETRY_SECONDS, FIRST_VERSION_RETRY_SECONDS, uncached_response, with_retry_after};
+use super::held_bytes::{HeldBytes, hold_body};
 use super::mcp::McpServer;
 use super::mcp::dispatch::answer_request;
 use super::mcp::http_message::{McpHeaders, McpMessage, MessageRefusal, check_message};
 use super::mcp_statistics::{McpOperation, McpOutcome};
-use super::own_origin::{HostAndPort, RequestOrigin, requested_host};
+use super::named_host::HostAndPort;
+use super::own_origin::{RequestOrigin, requested_host};
 use super::request_body::{BodyFault, BodyLimits, CountedBytes};
 use super::request_checks::declared_media_type;
 use super::request_context::RequestContext;
+use super::request_rate::RATE_RETRY_SECONDS;
 use super::site::Site;
 
 /// The largest body, in bytes.
 const MAX_BODY_BYTES: usize = 64 << 10;
 /// The deadline for a complete body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The limit of [`BODY_MEMORY`], in bytes.
+const MAX_BODY_MEMORY_BYTES: u64 = 16 << 20;
+/// The memory of the bodies of all MCP requests of the process.
+static BODY_MEMORY: HeldBytes = HeldBytes::new(MAX_BODY_MEMORY_BYTES);
 /// The limits of bodies.
-pub(super) const BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: MAX_BODY_BYTES, timeout: BODY_TIMEOUT };
-/// The Retry-After of a client that has sent too many requests, in seconds.
-const RATE_RETRY_SECONDS: &str = "60";
-/// The Retry-After while too many requests are answered, in seconds.
-const BUSY_RETRY_SECONDS: &str = "1";
-/// The Retry-After while no version is served, in seconds.
-const FIRST_VERSION_RETRY_SECONDS: &str = "5";
+pub(super) static BODY_LIMITS: BodyLimits =
+    BodyLimits { max_bytes: MAX_BODY_BYTES, timeout: BODY_TIMEOUT, memory: &BODY_MEMORY };
 const JSON_TYPE: &str = "application/json";
 const PLAIN_TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
@@ -83,11 +84,11 @@ fn check(
         let text =
             format!("429: more than {max} requests in a minute from this network address; try again in a minute\n");
         let response = text_response(StatusCode::TOO_MANY_REQUESTS, text);
-        return Err(Box::new((McpOutcome::Limited, with_retry(response, RATE_RETRY_SECONDS))));
+        return Err(Box::new((McpOutcome::Limited, with_retry_after(response, RATE_RETRY_SECONDS))));
     }
     let Some(version) = context.shared_version() else {
         let response = text_response(StatusCode::SERVICE_UNAVAILABLE, "503: the site has no version yet\n".to_owned());
-        return Err(Box::new((McpOutcome::Busy, with_retry(response, FIRST_VERSION_RETRY_SECONDS))));
+        return Err(Box::new((McpOutcome::Busy, with_retry_after(response, FIRST_VERSION_RETRY_SECONDS))));
     };
     Ok(McpRequest {
         site: Arc::clone(site),
@@ -198,12 +199,7 @@ impl McpRequest {
 /// Returns the response while too many requests are answered, or clients that read slowly hold too much memory.
 fn busy() -> Response<ResponseBody> {
     let text = "503: too many requests at a time; try again in a second\n".to_owned();
-    with_retry(text_response(StatusCode::SERVICE_UNAVAILABLE, text), BUSY_RETRY_SECONDS)
-}
-
-fn with_retry(mut response: Response<ResponseBody>, seconds: &'static str) -> Response<ResponseBody> {
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));
-    response
+    with_retry_after(text_response(StatusCode::SERVICE_UNAVAILABLE, text), BUSY_RETRY_SECONDS)
 }
 
 fn text_response(status: StatusCode, text: String) -> Response<ResponseBody> {
@@ -212,6 +208,8 @@ fn text_response(status: StatusCode, text: String) -> Response<ResponseBody> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]

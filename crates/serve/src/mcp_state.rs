@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use docwharf_base::clock::now_unix_seconds;
-
 use super::mcp_statistics::{McpCounters, McpOperation, McpOutcome, McpStatistics};
 use super::request_rate::RequestRate;
 
@@ -45,7 +43,7 @@ impl McpState {
 
     /// Counts a request of a client in its minute and returns whether it is allowed.
     pub(crate) fn allows_request_from(&self, address: IpAddr, max_per_minute: NonZeroU32) -> bool {
-        self.rate.allow(address, now_unix_seconds().cast_unsigned(), max_per_minute.get())
+        self.rate.allow_now(address, max_per_minute.get())
     }
 
     /// Returns a permit to answer a request; `None` if too many are being answered.

@@ -6,7 +6,6 @@
 //! beyond the site: a page whose name was rebound to the address of this server (DNS rebinding) has the same host in
 //! both. Such resources also require a host that cannot be rebound, or that the operator has listed.
 
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use http::HeaderValue;
@@ -14,120 +13,11 @@ use http::header::{HOST, ORIGIN};
 
 use docwharf_base::clock::now_unix_seconds;
 
-use super::host_field::is_host;
+use super::named_host::{HTTP_PORT, HTTPS_PORT, HostAndPort, HostList};
 use super::request_context::RequestContext;
 
-/// The port of http where an address names none (RFC 9110, section 4.2.1).
-const HTTP_PORT: u16 = 80;
-/// The port of https where an address names none (RFC 9110, section 4.2.2).
-const HTTPS_PORT: u16 = 443;
-
-/// The longest name in a message, in characters.
-const MAX_NAME_CHARS: usize = 255;
 /// The smallest interval between two messages about untrusted hosts, in seconds.
 const LOG_INTERVAL_SECONDS: i64 = 60;
-
-/// A host with an optional port, as in `Host`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HostAndPort {
-    host: HostName,
-    /// The port; `None` if it is the default port of the scheme.
-    port: Option<u16>,
-}
-
-/// A host: a name, in lower case, or an IP address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum HostName {
-    Name(String),
-    Address(IpAddr),
-}
-
-impl HostName {
-    /// Returns the host for a message. A name is cut to the length that names can have (RFC 1035, section 2.3.4).
-    fn describe(&self) -> String {
-        match self {
-            HostName::Name(name) => name.chars().take(MAX_NAME_CHARS).collect(),
-            HostName::Address(address) => address.to_string(),
-        }
-    }
-}
-
-impl HostAndPort {
-    /// Parses the value of a Host field; `None` if it is not a host with an optional port (RFC 9112, section 3.2).
-    pub(super) fn parse(value: &HeaderValue) -> Option<HostAndPort> {
-        let text = value.to_str().ok().filter(|_| is_host(value))?;
-        // The colons of an IPv6 address are within brackets.
-        let host_end = text.find(']').map_or(0, |bracket| bracket + 1);
-        let colon = text[host_end..].find(':').map(|colon| host_end + colon);
-        let (host, port) = text.split_at(colon.unwrap_or(text.len()));
-        let port = match port.strip_prefix(':').unwrap_or_default() {
-            "" => None,
-            digits => Some(digits.parse().ok()?),
-        };
-        let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-            Some(address) => HostName::Address(address.parse::<Ipv6Addr>().ok()?.into()),
-            None => match host.parse::<IpAddr>() {
-                Ok(address) => HostName::Address(address),
-                Err(_) => HostName::Name(host.to_ascii_lowercase()),
-            },
-        };
-        Some(HostAndPort { host, port })
-    }
-
-    /// Returns whether the host is this machine: a loopback address, `localhost` or a name below it (RFC 6761, section
-    /// 6.3).
-    pub(super) fn is_loopback(&self) -> bool {
-        match &self.host {
-            HostName::Address(address) => address.to_canonical().is_loopback(),
-            HostName::Name(name) => {
-                let name = without_final_dot(name);
-                name == "localhost" || name.ends_with(".localhost")
-            }
-        }
-    }
-
-    /// Returns whether the host is an IP address.
-    fn is_address(&self) -> bool {
-        matches!(self.host, HostName::Address(_))
-    }
-
-    /// Returns whether the host is in a list of hosts, each with a port if only that port is meant.
-    pub(super) fn is_listed(&self, hosts: &[String]) -> bool {
-        hosts.iter().any(|listed| {
-            let listed = HeaderValue::from_str(listed).ok().and_then(|listed| HostAndPort::parse(&listed));
-            listed.is_some_and(|listed| self.is_same_host(&listed) && listed.is_port_met_by(self.port))
-        })
-    }
-
-    /// Returns whether both may be the same, if the default port of one scheme is named or not.
-    pub(super) fn may_be_same(&self, other: &HostAndPort) -> bool {
-        let is_default = |port: Option<u16>| port.is_none_or(|port| port == HTTP_PORT || port == HTTPS_PORT);
-        let is_same_port = self.port == other.port || is_default(self.port) && is_default(other.port);
-        is_same_port && self.is_same_host(other)
-    }
-
-    fn is_same_host(&self, other: &HostAndPort) -> bool {
-        match (&self.host, &other.host) {
-            (HostName::Name(one), HostName::Name(other)) => without_final_dot(one) == without_final_dot(other),
-            (one, other) => one == other,
-        }
-    }
-
-    /// Returns whether a request for this port is for the port of this element of a list. The scheme of a request
-    /// without a port is unknown if a proxy decrypts it.
-    fn is_port_met_by(&self, port: Option<u16>) -> bool {
-        match (self.port, port) {
-            (None, _) => true,
-            (Some(listed), None) => listed == HTTP_PORT || listed == HTTPS_PORT,
-            (Some(listed), Some(port)) => listed == port,
-        }
-    }
-}
-
-/// Removes the dot that ends a fully qualified name.
-fn without_final_dot(name: &str) -> &str {
-    name.strip_suffix('.').unwrap_or(name)
-}
 
 /// The origin of a page: scheme, host and port (RFC 6454, section 4).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -209,7 +99,7 @@ pub(super) fn is_own_origin(context: &RequestContext<'_>) -> bool {
 
 /// Returns whether the requested host cannot be that of another site whose name was rebound to this server: it is this
 /// machine, an IP address, or listed in `assistant.hosts`.
-pub(super) fn has_trusted_host(context: &RequestContext<'_>, hosts: &[String]) -> bool {
+pub(super) fn has_trusted_host(context: &RequestContext<'_>, hosts: &HostList) -> bool {
     requested_host(context).is_some_and(|host| host.is_address() || host.is_loopback() || host.is_listed(hosts))
 }
 
@@ -357,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_host_is_trusted_if_it_is_an_address_or_this_machine_or_listed() {
-        let hosts = ["docs.example".to_owned(), "intern.example:8080".to_owned(), "tls.example:443".to_owned()];
+        let hosts = HostList::parse(&["docs.example", "intern.example:8080", "tls.example:443"]);
         let is_trusted = |host| check_request(&[("host", host)], CLIENT, false, |c| has_trusted_host(c, &hosts));
         for host in [
             "localhost",

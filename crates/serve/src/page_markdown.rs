@@ -5,7 +5,6 @@ use std::sync::Arc;
 use docwharf_base::model::digest::Digest;
 use docwharf_search::index::BuildSettings;
 use docwharf_search::markdown::PageMarkdown;
-use docwharf_site::lookup::AddressSettings;
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::converted_pages::MarkdownState;
@@ -36,12 +35,9 @@ pub(super) fn find_in(
 
 /// Returns the settings of the file that is made on request.
 pub(super) fn build_settings(site: &Site) -> BuildSettings {
-    let addresses = AddressSettings {
-        base_path: site.settings.base_path.clone(),
-        slashes: site.settings.slashes,
-        rules: Arc::clone(&site.rules()),
-    };
+    let addresses = site.address_settings();
     let exclude = site.search.excluded_addresses().to_vec();
-    let digest = Digest::compute(format!("{addresses:?} {exclude:?}").as_bytes());
-    BuildSettings { addresses, exclude, digest, threads: 1, ..BuildSettings::default() }
+    let links_to_markdown = site.assistant_settings_with(|settings| settings.markdown);
+    let digest = Digest::compute(format!("{addresses:?} {exclude:?} {links_to_markdown}").as_bytes());
+    BuildSettings { addresses, exclude, links_to_markdown, digest, threads: 1, ..BuildSettings::default() }
 }

@@ -7,23 +7,20 @@ use http::{Response, StatusCode};
 use tokio::time::timeout;
 
 use super::body::ResponseBody;
+use super::fixed_responses::{BUSY_RETRY_SECONDS, with_retry_after};
 use super::held_bytes::HeldBytesGuard;
 use super::own_origin::{has_trusted_host, is_own_origin, log_untrusted_host};
-use super::playground::answer::{refuse, refuse_for, render_answer, respond_with_answer};
+use super::playground::answer::{refuse, render_answer, respond_with_answer};
 use super::playground::request::{RequestFault, TargetRequest};
 use super::playground::rules::{PlaygroundRule, find_target};
 use super::playground::target_client::{SendConditions, TargetFault, send_to_target};
-use super::playground::{Playground, PlaygroundInForce, PlaygroundOutcome, is_script_path};
+use super::playground::{BODY_MEMORY, Playground, PlaygroundInForce, PlaygroundOutcome, is_script_path};
 use super::playground_settings::PlaygroundSettings;
-use super::request_body::{BODY_MEMORY, BodyFault, BodyLimits, CountedBytes};
+use super::request_body::{BodyFault, BodyLimits, CountedBytes};
 use super::request_checks::declared_media_type;
 use super::request_context::RequestContext;
+use super::request_rate::RATE_RETRY_SECONDS;
 use super::search_handler::respond_with_asset;
-
-/// The Retry-After of a client that has sent too many requests, in seconds.
-const RATE_RETRY_SECONDS: &str = "60";
-/// The Retry-After while there are too many requests at a time, in seconds.
-const BUSY_RETRY_SECONDS: &str = "1";
 
 /// A request to the playground that is answered after its body was read.
 #[derive(Debug)]
@@ -74,7 +71,7 @@ fn check_head(
         let message =
             format!("more than {per_minute} requests in a minute from this network address; try again in a minute");
         let response = refuse(StatusCode::TOO_MANY_REQUESTS, "rate", message);
-        return Some((PlaygroundOutcome::Limited, refuse_for(RATE_RETRY_SECONDS, response)));
+        return Some((PlaygroundOutcome::Limited, with_retry_after(response, RATE_RETRY_SECONDS)));
     }
     None
 }
@@ -164,7 +161,7 @@ fn not_allowed(rule: PlaygroundRule) -> CountedResponse {
 fn busy() -> CountedResponse {
     let message = "there are too many requests at a time; try again in a moment";
     let response = refuse(StatusCode::SERVICE_UNAVAILABLE, "busy", message);
-    (PlaygroundOutcome::Limited, refuse_for(BUSY_RETRY_SECONDS, response))
+    (PlaygroundOutcome::Limited, with_retry_after(response, BUSY_RETRY_SECONDS))
 }
 
 fn answer_to_fault(fault: TargetFault) -> CountedResponse {

@@ -9,6 +9,8 @@ use docwharf_base::model::cidr::IpRange;
 use docwharf_base::net::NetworkSettings;
 use docwharf_site::rules::pattern::Pattern;
 
+use super::named_host::HostList;
+
 /// The section `[playground]` of a site that has it enabled. It is replaced with [`Site::set_playground_settings`].
 ///
 /// [`Site::set_playground_settings`]: crate::Site::set_playground_settings
@@ -16,8 +18,8 @@ use docwharf_site::rules::pattern::Pattern;
 pub struct PlaygroundSettings {
     /// The targets of requests.
     pub allow: Vec<AllowedTarget>,
-    /// The hosts of this site (`assistant.hosts`), in lower case, each with a port if it is written with one.
-    pub hosts: Vec<String>,
+    /// The hosts of this site (`assistant.hosts`).
+    pub hosts: HostList,
     /// The deadline for a complete response of a target.
     pub timeout: Duration,
     /// The largest body of a request to a target, in bytes.

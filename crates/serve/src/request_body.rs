@@ -1,5 +1,5 @@
-//! Reads the bodies of requests within bounds: each has a largest size and a deadline, and all of the process together
-//! hold a bounded amount of memory.
+//! Reads the bodies of requests within bounds: each has a largest size and a deadline, and all bodies of one resource
+//! together hold a bounded amount of memory. Clients that send slowly to one resource thus leave the others usable.
 
 use std::io;
 use std::time::Duration;
@@ -14,10 +14,6 @@ use tokio::time::timeout;
 
 use super::held_bytes::{HeldBytes, HeldBytesGuard};
 
-/// The limit of [`BODY_MEMORY`] in bytes, unless the playground permits larger bodies.
-pub(crate) const MAX_BODY_MEMORY_BYTES: u64 = 64 << 20;
-/// The memory of all request bodies, and of what is made from them until it is sent, of the whole process.
-pub(crate) static BODY_MEMORY: HeldBytes = HeldBytes::new(MAX_BODY_MEMORY_BYTES);
 /// The unit in which memory is counted, in bytes.
 const MEMORY_STEP_BYTES: usize = 16 << 10;
 /// The number of bytes of a body that is too large after which the rest is not read. A client that is cut off while it
@@ -25,12 +21,14 @@ const MEMORY_STEP_BYTES: usize = 16 << 10;
 const MAX_DISCARDED_BYTES: u64 = 4 << 20;
 
 /// The bounds of a request body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct BodyLimits {
     /// The largest size in bytes.
     pub max_bytes: usize,
     /// The deadline for the complete body, from the end of the request head.
     pub timeout: Duration,
+    /// The memory of all bodies of the resource, in the whole process.
+    pub memory: &'static HeldBytes,
 }
 
 /// The reason why a body was not read.
@@ -42,7 +40,7 @@ pub enum BodyFault {
     Slow,
     /// The client has ended the body, or the connection, before its end.
     Incomplete,
-    /// The bodies of other requests take all memory that bodies may take.
+    /// The bodies of other requests take all memory that bodies of the resource may take.
     OutOfMemory,
 }
 
@@ -73,7 +71,7 @@ pub(crate) fn is_json_object(text: &[u8]) -> bool {
     text.trim_ascii_start().first() == Some(&b'{')
 }
 
-/// A body, or what is made from one, which counts in [`BODY_MEMORY`] until it is dropped.
+/// A body, or what is made from one, whose memory is counted until it is dropped.
 #[derive(Debug)]
 pub struct CountedBytes {
     bytes: Vec<u8>,
@@ -83,14 +81,9 @@ pub struct CountedBytes {
     counted: usize,
 }
 
-impl Default for CountedBytes {
-    fn default() -> CountedBytes {
-        CountedBytes::new(&BODY_MEMORY)
-    }
-}
-
 impl CountedBytes {
-    fn new(memory: &'static HeldBytes) -> CountedBytes {
+    /// Creates an empty body that counts in `memory`.
+    pub(crate) fn new(memory: &'static HeldBytes) -> CountedBytes {
         CountedBytes { bytes: Vec::new(), memory, guards: Vec::new(), counted: 0 }
     }
 
@@ -148,15 +141,16 @@ pub trait RequestBody: Send + 'static {
 
 impl RequestBody for Incoming {
     async fn read(self, limits: BodyLimits) -> Result<CountedBytes, BodyFault> {
-        timeout(limits.timeout, collect(self, limits.max_bytes)).await.unwrap_or(Err(BodyFault::Slow))
+        timeout(limits.timeout, collect(self, limits)).await.unwrap_or(Err(BodyFault::Slow))
     }
 }
 
-async fn collect(mut body: Incoming, max_bytes: usize) -> Result<CountedBytes, BodyFault> {
+async fn collect(mut body: Incoming, limits: BodyLimits) -> Result<CountedBytes, BodyFault> {
+    let BodyLimits { max_bytes, memory, .. } = limits;
     if body.size_hint().lower() > MAX_DISCARDED_BYTES.max(max_bytes as u64) {
         return Err(BodyFault::TooLarge);
     }
-    let (mut collected, mut fault, mut received) = (CountedBytes::default(), None, 0);
+    let (mut collected, mut fault, mut received) = (CountedBytes::new(memory), None, 0);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| BodyFault::Incomplete)?.into_data() else { continue };
         received += data.len() as u64;
@@ -170,7 +164,7 @@ async fn collect(mut body: Incoming, max_bytes: usize) -> Result<CountedBytes, B
             };
         }
         if fault.is_some() {
-            collected = CountedBytes::default();
+            collected = CountedBytes::new(memory);
             if received > MAX_DISCARDED_BYTES {
                 break;
             }
@@ -191,7 +185,7 @@ pub(crate) enum CollectedBody {
 impl RequestBody for CollectedBody {
     async fn read(self, limits: BodyLimits) -> Result<CountedBytes, BodyFault> {
         match self {
-            CollectedBody::Empty => Ok(CountedBytes::default()),
+            CollectedBody::Empty => Ok(CountedBytes::new(limits.memory)),
             CollectedBody::Awaited(receiver) => match timeout(limits.timeout, receiver).await {
                 Err(_) => Err(BodyFault::Slow),
                 Ok(Err(_)) => Err(BodyFault::Incomplete),
@@ -203,8 +197,8 @@ impl RequestBody for CollectedBody {
 
 /// A request without a body, in tests and for transports that deliver none.
 impl RequestBody for () {
-    async fn read(self, _: BodyLimits) -> Result<CountedBytes, BodyFault> {
-        Ok(CountedBytes::default())
+    async fn read(self, limits: BodyLimits) -> Result<CountedBytes, BodyFault> {
+        Ok(CountedBytes::new(limits.memory))
     }
 }
 

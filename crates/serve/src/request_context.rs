@@ -1,5 +1,5 @@
-//! A request and everything that is derived from it: method class, decoded path, client. Path and client are derived at
-//! most once, when they are first needed: a response from the cache needs neither.
+//! A request and everything that is derived from it: method class, decoded path, client, route. All but the first are
+//! derived at most once, when they are first needed: a response from the cache needs none of them.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use http::{HeaderMap, Method, Request, Uri, Version};
-use percent_encoding::percent_decode;
+use percent_encoding::{CONTROLS, percent_decode, utf8_percent_encode};
 
 use docwharf_site::lookup::{BasePathMatch, match_base_path};
+use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::access::AccessControl;
@@ -52,6 +53,7 @@ pub(super) struct RequestContext<'r> {
     headers: &'r HeaderMap,
     decoded_path: OnceCell<Cow<'r, [u8]>>,
     client: OnceCell<ClientIdentity>,
+    route: OnceCell<RouteResult>,
 }
 
 impl<'r> RequestContext<'r> {
@@ -68,6 +70,7 @@ impl<'r> RequestContext<'r> {
             headers: request.headers(),
             decoded_path: OnceCell::new(),
             client: OnceCell::new(),
+            route: OnceCell::new(),
         }
     }
 
@@ -141,6 +144,27 @@ impl<'r> RequestContext<'r> {
         let BasePathMatch::Inside(_) = self.base_path_match() else { return None };
         // The path includes the slash that ends the base path, because paths in rules begin with one.
         self.decoded_path().get(self.site.settings.base_path.len() - 1..)
+    }
+
+    /// Returns the query of the target, percent-encoded where necessary. It may become part of Location. A field value
+    /// is ASCII (RFC 9110, 5.5), but the parser accepts any UTF-8 in a request line.
+    pub(super) fn query(&self) -> Option<Cow<'r, str>> {
+        self.target.query().map(|query| utf8_percent_encode(query, CONTROLS).into())
+    }
+
+    /// Returns where the path within the site leads, by the rules that are in force at the first call; `None` if the
+    /// path is not below the base path, or there is no version.
+    pub(super) fn route(&self) -> Option<&RouteResult> {
+        let (version, path) = (self.version()?, self.path_in_site()?);
+        Some(self.route.get_or_init(|| self.route_path(version, path)))
+    }
+
+    /// Returns where a decoded path within the site, with its leading slash, leads in a version.
+    pub(super) fn route_path(&self, version: &SealedVersion, path: &[u8]) -> RouteResult {
+        let (settings, rules) = (&self.site.settings, self.site.rules());
+        let slashes = settings.slashes.unwrap_or(version.auto_slashes);
+        let settings = RouteSettings { base_path: &settings.base_path, slashes, rules: &rules };
+        route_address(version, &settings, path, self.query().as_deref())
     }
 
     /// Returns the peer of the connection; `None` if the request was received through the control socket.

@@ -11,10 +11,13 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
+use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::locks::Mutex;
 
 /// The length of a window, in seconds.
 const WINDOW_SECONDS: u32 = 60;
+/// The Retry-After of a client that has sent too many requests, in seconds: its window is over then.
+pub(crate) const RATE_RETRY_SECONDS: u32 = WINDOW_SECONDS;
 /// The maximum number of clients that are counted. Their counters take 1 MiB.
 const MAX_CLIENTS: usize = 65_536;
 /// The number of counters among which a client has its own. A search through all of them would take too long.
@@ -51,10 +54,17 @@ impl RequestRate {
     /// Counts a request of a client and returns whether it is allowed: a window has at most `max_requests`, and never
     /// more than 65,535. `seconds` is the time by any clock that counts seconds. If that clock is set back, the window
     /// of each client begins again.
-    pub(crate) fn allow(&self, address: IpAddr, seconds: u64, max_requests: u32) -> bool {
+    fn allow(&self, address: IpAddr, seconds: u64, max_requests: u32) -> bool {
         let (is_ipv6, network) = network_of(address);
         let max_requests = u16::try_from(max_requests).unwrap_or(u16::MAX);
         self.table.lock().counter(is_ipv6, network, seconds as u32).allow(max_requests)
+    }
+}
+
+impl RequestRate {
+    /// Counts a request of a client now and returns whether it is allowed: at most `max_requests` in a minute.
+    pub(crate) fn allow_now(&self, address: IpAddr, max_requests: u32) -> bool {
+        self.allow(address, now_unix_seconds().cast_unsigned(), max_requests)
     }
 }
 

@@ -123,20 +123,24 @@ pub(super) fn respond<B: RequestBody>(site: &Arc<Site>, request: Request<B>, pee
         drop(context);
         return SiteResponse::Deferred(Box::pin(async move {
             conversion.wait().await;
+            // The rules may have changed meanwhile, so the address is looked up again.
             respond_at(&site, request, arrival, version, handler::response_for)
         }));
     }
-    drop(context);
     if site.is_opening()
-        && let Some(asset) = handler::find_unopened_asset_path(&RequestContext::new(site, &request, Some(peer)))
+        && let Some(asset) = handler::find_unopened_asset_path(&context)
     {
         let site = Arc::clone(site);
+        drop(context);
         return SiteResponse::Deferred(Box::pin(async move {
             site.retained_versions.wait_for(&asset).await;
             respond_with(&site, request, arrival, handler::response_for)
         }));
     }
-    SiteResponse::Ready(ready(respond_with(site, request, arrival, handler::response_for)))
+    let response = respond_in(&context, arrival, handler::response_for);
+    drop(context);
+    recycle_fields(request);
+    SiteResponse::Ready(ready(response))
 }
 
 /// Returns whether [`respond`] may have to wait for the response to a request for this target, path and query.
@@ -144,14 +148,18 @@ pub(super) fn may_wait(site: &Site, target: &str) -> bool {
     site.is_opening() || handler::may_need_query(site, target)
 }
 
-/// Returns whether [`respond`] waits for the conversion of a page to Markdown before it answers a request.
-pub(super) fn needs_conversion<B>(site: &Site, request: &Request<B>, peer: Peer) -> bool {
-    handler::needs_conversion(&RequestContext::new(site, request, Some(peer)))
-}
-
-/// Answers a request as [`respond`] does, but never waits; see [`may_wait`].
-pub(super) fn respond_now<B>(site: &Site, request: Request<B>, peer: Peer) -> Response<LoggedBody> {
-    respond_with(site, request, Arrival::now(site, peer), handler::response_for)
+/// Answers a request as [`respond`] does, but never waits (see [`may_wait`]); `None` if a page must be converted to
+/// Markdown first.
+pub(super) fn respond_now<B>(site: &Site, request: Request<B>, peer: Peer) -> Option<Response<LoggedBody>> {
+    let arrival = Arrival::now(site, peer);
+    let context = RequestContext::new(site, &request, Some(peer));
+    if handler::needs_conversion(&context) {
+        return None;
+    }
+    let response = respond_in(&context, arrival, handler::response_for);
+    drop(context);
+    recycle_fields(request);
+    Some(response)
 }
 
 /// Answers a request with `refusal`, or with 403 if the client may not read the site.
@@ -191,7 +199,7 @@ fn respond_with<B>(
 /// that is served now.
 fn respond_at<B>(
     site: &Site,
-    mut request: Request<B>,
+    request: Request<B>,
     arrival: Arrival,
     version: Option<Arc<SealedVersion>>,
     make_response: impl FnOnce(&RequestContext<'_>) -> Response<ResponseBody>,
@@ -201,16 +209,30 @@ fn respond_at<B>(
         Some(version) => context.with_version(version),
         None => context,
     };
-    let response = make_response(&context);
-    site.count_response(response.status());
-    record_view(&context, &response);
-    let response = match site.access_log().zip(arrival.time) {
-        None => response.map(LoggedBody::from),
-        Some((log, arrived_at)) => LoggedBody::with_log_line(&context, log, arrived_at, response),
-    };
+    let response = respond_in(&context, arrival, make_response);
     drop(context);
-    header_pool::recycle_header_map(std::mem::take(request.headers_mut()));
+    recycle_fields(request);
     response
+}
+
+/// Answers the request of a context as [`respond_with`] does.
+fn respond_in(
+    context: &RequestContext<'_>,
+    arrival: Arrival,
+    make_response: impl FnOnce(&RequestContext<'_>) -> Response<ResponseBody>,
+) -> Response<LoggedBody> {
+    let (site, response) = (context.site(), make_response(context));
+    site.count_response(response.status());
+    record_view(context, &response);
+    match site.access_log().zip(arrival.time) {
+        None => response.map(LoggedBody::from),
+        Some((log, arrived_at)) => LoggedBody::with_log_line(context, log, arrived_at, response),
+    }
+}
+
+/// Returns the fields of a request that was answered to the pool.
+fn recycle_fields<B>(mut request: Request<B>) {
+    header_pool::recycle_header_map(std::mem::take(request.headers_mut()));
 }
 
 /// Records the view of a page with this response, if views are recorded.

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::external::csp;
-use docwharf_site::lookup::SiteFiles;
+use docwharf_site::lookup::{AddressSettings, SiteFiles};
 use docwharf_site::rules::RuleSet;
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -29,6 +29,7 @@ use super::damage_reports::DamageReports;
 use super::held_bytes::HELD;
 use super::inflated_file_cache::InflatedFileCache;
 use super::insertion::InsertedTag;
+use super::markdown_statistics::MarkdownCounters;
 use super::mcp_state::McpState;
 use super::negotiate::{AcceptedCodings, ResponseForm};
 use super::playground::Playground;
@@ -74,6 +75,8 @@ pub struct Site {
     pub(super) mcp: McpState,
     /// The Markdown of the pages; `site_assistant` has the functions that change it.
     pub(super) markdown: Arc<MarkdownState>,
+    /// The counts of requests for it.
+    pub(super) markdown_counters: MarkdownCounters,
     /// The questions that a model answers, a part of `assistant`.
     pub(super) ask: Arc<AskState>,
     /// The API playground.
@@ -125,6 +128,7 @@ impl Site {
             assistant: ArcSwapOption::empty(),
             mcp: McpState::default(),
             markdown: Arc::default(),
+            markdown_counters: MarkdownCounters::default(),
             ask: Arc::default(),
             playground: Arc::default(),
             recorder: ArcSwapOption::empty(),
@@ -248,6 +252,15 @@ impl Site {
     /// Returns the operator's rules.
     pub fn rules(&self) -> Guard<Arc<RuleSet>> {
         self.rules.load()
+    }
+
+    /// Returns the settings that decide where an address leads, as they are now.
+    pub(super) fn address_settings(&self) -> AddressSettings {
+        AddressSettings {
+            base_path: self.settings.base_path.clone(),
+            slashes: self.settings.slashes,
+            rules: Arc::clone(&self.rules()),
+        }
     }
 
     /// Replaces the access control from the next request on, also on connections that are open.

@@ -6,6 +6,7 @@ use docwharf_search::site_markdown::SiteMarkdown;
 
 use super::ask::AskStatistics;
 use super::assistant_settings::AssistantSettings;
+use super::markdown_statistics::MarkdownStatistics;
 use super::mcp_statistics::McpStatistics;
 use super::playground::PlaygroundOutcome;
 use super::playground_settings::PlaygroundSettings;
@@ -27,6 +28,11 @@ impl Site {
     /// Returns the counts of requests of the Model Context Protocol since the start.
     pub fn mcp_statistics(&self) -> McpStatistics {
         self.mcp.statistics()
+    }
+
+    /// Returns the counts of requests for Markdown and `llms.txt` that docwharf makes, since the start.
+    pub fn markdown_statistics(&self) -> MarkdownStatistics {
+        self.markdown_counters.read()
     }
 
     /// Returns the counts of questions since the start, by outcome.

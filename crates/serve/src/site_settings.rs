@@ -43,6 +43,9 @@ pub struct SiteSettings {
     pub hsts: Option<HeaderValue>,
     /// Which implementation serves HTTP/2.
     pub http2: Http2Server,
+    /// Whether the site serves versions that not every reader of the published site may read: one that waits for an
+    /// approval, or a preview.
+    pub is_unpublished: bool,
 }
 
 impl Default for SiteSettings {
@@ -57,6 +60,7 @@ impl Default for SiteSettings {
             access_control: AccessControl::default(),
             hsts: None,
             http2: Http2Server::default(),
+            is_unpublished: false,
         }
     }
 }

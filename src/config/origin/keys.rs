@@ -162,6 +162,13 @@ const PREVIEWS: Section = Section {
             help: "whether readers can search previews; an index is built at the first search",
             ..KEY
         },
+        ConfigKey {
+            name: "previews.assistant",
+            value_type: ValueType::Flag,
+            default: "true",
+            help: "whether coding assistants can read previews by MCP, Markdown and `llms.txt`",
+            ..KEY
+        },
     ],
 };
 

@@ -6,6 +6,13 @@ use docwharf_site::rules::netlify_files;
 fn rules(netlify: &str, docs_json: &[(&str, &str)]) -> Arc<RuleSet> {
     let mut draft = RuleDraft::default();
     netlify_files::read_redirects(netlify, "rules", &mut draft);
+    for (source, value) in [("/m/*", Some("noindex")), ("/m/o", None), ("/n", Some("all"))] {
+        let rule = draft.fields.add_rule(Pattern::parse(source, PatternDialect::Netlify).unwrap()).unwrap();
+        match value {
+            Some(value) => draft.fields.add_field(rule, "X-Robots-Tag", value, RuleOwner::Operator).unwrap(),
+            None => draft.fields.add_removal(rule, "X-Robots-Tag").unwrap(),
+        }
+    }
     for (source, destination) in docs_json {
         let rule = RedirectRule::new(
             String::new(),
@@ -32,7 +39,9 @@ fn rules_are_the_same_in_the_index_process() {
         base_path: addresses.base_path.clone(),
         redirects_slashes: Some(false),
         rules: addresses.rules.list().iter().map(RuleInput::new).collect(),
+        robots_rules: addresses.rules.fields.rules_about(&X_ROBOTS_TAG).collect(),
         exclude: Vec::new(),
+        links_to_markdown: true,
         digest: String::new(),
         is_background: true,
     };

@@ -2,6 +2,8 @@
 
 use crate::little_endian::read_u16_le;
 
+use super::deflate::Deflater;
+
 /// The reason why bytes are not the header of a gzip member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GzipHeaderFault {
@@ -25,6 +27,14 @@ pub fn encode_trailer(crc: u32, len: u64) -> [u8; GZIP_TRAILER_BYTES] {
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
     bytes[4..].copy_from_slice(&(len as u32).to_le_bytes());
     bytes
+}
+
+/// Encodes `content` as a member, with a compression level of zlib, 1 to 9.
+pub fn encode_member(content: &[u8], level: u32) -> Vec<u8> {
+    let mut out = GZIP_HEADER.to_vec();
+    Deflater::new(level).encode_all(content, &mut out);
+    out.extend_from_slice(&encode_trailer(crc32fast::hash(content), content.len() as u64));
+    out
 }
 
 /// Checks the header at the start of `bytes` and returns its length. The error is [`GzipHeaderFault::Short`] if the

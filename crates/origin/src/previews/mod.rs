@@ -122,6 +122,8 @@ pub struct PreviewServiceSettings {
     pub check_interval: Duration,
     /// The search of the previews, if they have one.
     pub search: Option<Arc<dyn PreviewSearch>>,
+    /// Whether the previews are MCP servers, and have Markdown and `llms.txt`.
+    pub assistant: bool,
     /// Where previews are served.
     pub location: PreviewLocation,
     /// Finds the version that the links of a preview are compared with.
@@ -190,6 +192,7 @@ struct PreviewState {
     seal_options: SealOptions,
     location: PreviewLocation,
     search: Option<Arc<dyn PreviewSearch>>,
+    assistant: bool,
     production_finder: ProductionFinder,
     queue: Arc<DeploymentQueue>,
     /// Previews by slug.
@@ -219,6 +222,7 @@ impl PreviewService {
             pools,
             check_interval,
             search,
+            assistant,
             location,
             production_finder,
         } = settings;
@@ -232,6 +236,7 @@ impl PreviewService {
             seal_options,
             location,
             search,
+            assistant,
             production_finder,
             queue,
             sites,

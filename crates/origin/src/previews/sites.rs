@@ -7,7 +7,7 @@ use std::time::Duration;
 use docwharf_base::clock::now_unix_millis;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
-use docwharf_serve::{AssistantSettings, Site, SiteSettings};
+use docwharf_serve::{Site, SiteSettings};
 
 use super::super::database::DatabaseError;
 use super::super::source::git::{self, GitSource};
@@ -52,12 +52,13 @@ impl PreviewState {
                 base_path,
                 identity_cache: INFLATED_CACHE_BYTES,
                 asset_grace: ASSET_GRACE,
+                is_unpublished: true,
                 ..SiteSettings::default()
             };
             let base_path = settings.base_path.clone();
             let site = Site::new(settings);
             // Without ask and playground: a branch must not spend what the operator pays for, nor reach an API.
-            site.set_assistant_settings(Some(Arc::new(AssistantSettings::default())));
+            site.set_assistant_settings(self.assistant.then(Arc::default));
             let search = self.search.as_ref().map(|search| search.attach(&site, &base_path, &self.store.work_folder()));
             PreviewSite { project: project.to_owned(), site, search }
         });

@@ -24,9 +24,9 @@ pub(crate) struct UnclosedElement {
 }
 
 impl UnclosedElement {
-    /// Returns the element that is opened again after an element has ended at this depth, too; `unclosed` is that of the
-    /// elements that ended before it. `left_out` is what the element leaves out. A cell or a template keeps the elements
-    /// in it.
+    /// Returns the element that is opened again after an element has ended at this depth, too; `unclosed` is that of
+    /// the elements that ended before it. `left_out` is what the element leaves out. A cell or a template keeps the
+    /// elements in it.
     pub(crate) fn after_end_of(
         unclosed: Option<UnclosedElement>,
         name: ElementName,

@@ -21,6 +21,7 @@
 
 pub(crate) mod content_rules;
 pub(crate) mod element_effect;
+pub(crate) mod element_ends;
 pub(crate) mod element_name;
 pub(crate) mod encoding;
 mod hidden_style;

@@ -5,8 +5,9 @@ use super::content_rules::{
     is_site_link,
 };
 use super::element_effect::{ElementEffect, LeftOutElement, LinkStart, UnclosedElement, header_effect};
+use super::element_ends::ElementEnds;
 use super::element_name::ElementName;
-use super::open_elements::{EndTagAction, MAX_OPEN_ELEMENTS, OpenElement, OpenElements};
+use super::open_elements::{MAX_OPEN_ELEMENTS, OpenElements};
 use super::page_facts::PageFacts;
 use super::page_reader::PageEventHandler;
 use super::section_store::{CurrentSection, NewSection, SectionStore, TextKind};
@@ -157,22 +158,6 @@ impl<'l> SectionBuilder<'l> {
         self.push_element(tag, effect);
     }
 
-    /// Ends the elements that the start of another element ends. Returns false if the start tag is ignored.
-    fn close_before(&mut self, name: ElementName) -> bool {
-        if self.elements.holds_foreign_content() && name.ends_foreign_content() {
-            self.close_to(self.elements.foreign_content_depth());
-        }
-        let may_be_in_link = self.open_links > 0 || self.left_out.is_some();
-        if name == ElementName::A && may_be_in_link && !self.elements.holds_foreign_content() {
-            self.end_element(name);
-        }
-        let depth = self.elements.start_tag_depth(name);
-        if let Some(depth) = depth {
-            self.close_to(depth);
-        }
-        depth.is_some()
-    }
-
     fn element_effect(&mut self, tag: &StartTag<'_>) -> ElementEffect {
         match self.left_out {
             None => {}
@@ -300,90 +285,6 @@ impl<'l> SectionBuilder<'l> {
         self.elements.push(tag.name, effect, id.map(String::into_boxed_str));
     }
 
-    fn end_element(&mut self, name: ElementName) {
-        if self.deeper_elements > 0 {
-            self.deeper_elements -= u64::from(!name.is_void());
-            self.separate_blocks(name);
-            return;
-        }
-        match self.elements.end_tag_action(name) {
-            EndTagAction::Ignore => {}
-            EndTagAction::CloseTo(depth) => {
-                let unclosed = self.close_elements(depth);
-                if let Some(element) = unclosed.filter(|element| !element.has_end_tag(name, depth)) {
-                    self.open_again(element);
-                }
-            }
-            EndTagAction::CloseOnly(depth) => {
-                if let Some((name, effect)) = self.elements.close_only(depth) {
-                    self.end_effect(name, effect);
-                }
-            }
-        }
-    }
-
-    /// Ends the open elements from a depth on, and opens the formatting element among them that is left out again.
-    fn close_to(&mut self, depth: usize) {
-        if let Some(element) = self.close_elements(depth) {
-            self.open_again(element);
-        }
-    }
-
-    /// Opens a formatting element that is left out again, as browsers do after the block in which it was not closed
-    /// ("reconstruct the active formatting elements", HTML Standard, 13.2.4.3).
-    fn open_again(&mut self, element: UnclosedElement) {
-        self.inline_effects += u32::from(element.name.is_inline());
-        self.left_out = Some(element.left_out);
-        self.elements.push(element.name, ElementEffect::LeaveOut(element.left_out), None);
-    }
-
-    /// Ends the open elements from a depth on. Returns the formatting element among them that is left out, unless a
-    /// cell or a template around it ends as well.
-    fn close_elements(&mut self, depth: usize) -> Option<UnclosedElement> {
-        let mut unclosed = None;
-        while self.elements.len() > depth
-            && let Some(OpenElement { name, effect, .. }) = self.elements.pop()
-        {
-            let ended_depth = self.elements.len();
-            let left_out = if let ElementEffect::LeaveOut(left_out) = &effect { Some(*left_out) } else { None };
-            unclosed = UnclosedElement::after_end_of(unclosed, name, ended_depth, left_out);
-            if self.heading.as_ref().is_some_and(|heading| heading.depth == ended_depth) {
-                self.finish_heading();
-            }
-            if self.unnamed_definition == Some(ended_depth) {
-                self.unnamed_definition = None;
-            }
-            self.end_effect(name, effect);
-            self.separate_blocks(name);
-        }
-        unclosed
-    }
-
-    fn end_effect(&mut self, name: ElementName, effect: ElementEffect) {
-        self.inline_effects -= u32::from(name.is_inline() && effect != ElementEffect::None);
-        match effect {
-            ElementEffect::None => {}
-            ElementEffect::LeaveOut(_) => self.left_out = None,
-            ElementEffect::InHeader(_) => self.left_out = Some(LeftOutElement::ExceptH1),
-            ElementEffect::Title => self.facts.end_title(),
-            ElementEffect::Root(root) => self.open_roots.end(root),
-            ElementEffect::Link(start) => {
-                self.open_links -= 1;
-                self.has_uncounted_link = false;
-                self.remove_permalink(start);
-            }
-            ElementEffect::Code => self.end_code(),
-            ElementEffect::Preformatted => {
-                self.open_preformatted -= 1;
-                self.end_code();
-            }
-            ElementEffect::DefinitionList { around, outer } => {
-                self.around_definitions = outer;
-                self.sections.return_to(around);
-            }
-        }
-    }
-
     fn end_code(&mut self) {
         self.open_code -= 1;
         if self.open_code == 0 {
@@ -459,8 +360,69 @@ impl<'l> SectionBuilder<'l> {
             self.sections.append(text, TextKind { line_feeds, is_code: self.open_code > 0, is_link });
         }
     }
+}
 
-    /// Separates the text before the start or end of a block element from the text after it.
+impl ElementEnds for SectionBuilder<'_> {
+    type Effect = ElementEffect;
+
+    fn elements(&mut self) -> &mut OpenElements<ElementEffect> {
+        &mut self.elements
+    }
+
+    fn deeper_elements(&mut self) -> &mut u64 {
+        &mut self.deeper_elements
+    }
+
+    fn may_be_in_link(&self) -> bool {
+        self.open_links > 0 || self.left_out.is_some()
+    }
+
+    fn left_out_part(effect: &ElementEffect) -> Option<LeftOutElement> {
+        if let ElementEffect::LeaveOut(left_out) = effect { Some(*left_out) } else { None }
+    }
+
+    fn end_element_at(&mut self, depth: usize, name: ElementName, effect: ElementEffect) {
+        if self.heading.as_ref().is_some_and(|heading| heading.depth == depth) {
+            self.finish_heading();
+        }
+        if self.unnamed_definition == Some(depth) {
+            self.unnamed_definition = None;
+        }
+        self.end_effect(name, effect);
+        self.separate_blocks(name);
+    }
+
+    fn end_effect(&mut self, name: ElementName, effect: ElementEffect) {
+        self.inline_effects -= u32::from(name.is_inline() && effect != ElementEffect::None);
+        match effect {
+            ElementEffect::None => {}
+            ElementEffect::LeaveOut(_) => self.left_out = None,
+            ElementEffect::InHeader(_) => self.left_out = Some(LeftOutElement::ExceptH1),
+            ElementEffect::Title => self.facts.end_title(),
+            ElementEffect::Root(root) => self.open_roots.end(root),
+            ElementEffect::Link(start) => {
+                self.open_links -= 1;
+                self.has_uncounted_link = false;
+                self.remove_permalink(start);
+            }
+            ElementEffect::Code => self.end_code(),
+            ElementEffect::Preformatted => {
+                self.open_preformatted -= 1;
+                self.end_code();
+            }
+            ElementEffect::DefinitionList { around, outer } => {
+                self.around_definitions = outer;
+                self.sections.return_to(around);
+            }
+        }
+    }
+
+    fn open_again(&mut self, element: UnclosedElement) {
+        self.inline_effects += u32::from(element.name.is_inline());
+        self.left_out = Some(element.left_out);
+        self.elements.push(element.name, ElementEffect::LeaveOut(element.left_out), None);
+    }
+
     fn separate_blocks(&mut self, name: ElementName) {
         if !name.is_block() || self.left_out.is_some() {
             return;

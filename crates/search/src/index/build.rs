@@ -58,6 +58,8 @@ pub struct BuildSettings {
     pub addresses: AddressSettings,
     /// The addresses of pages that are left out, below the base path.
     pub exclude: Vec<Pattern>,
+    /// Whether `llms.txt` links to the Markdown of pages, else to the pages.
+    pub links_to_markdown: bool,
     /// A digest of everything that decides what the index contains. The index keeps it
     /// ([`SearchIndex::settings`](super::SearchIndex::settings)), so that the caller knows when it must be built again.
     pub digest: Digest,
@@ -75,6 +77,7 @@ impl Default for BuildSettings {
         BuildSettings {
             addresses: AddressSettings::default(),
             exclude: Vec::new(),
+            links_to_markdown: true,
             digest: Digest::compute(b""),
             limits: ExtractLimits::default(),
             threads: processors::count(),

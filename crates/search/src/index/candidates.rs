@@ -1,8 +1,9 @@
 //! The files of a site that can be pages of the index, and the addresses at which they are served.
 
 use docwharf_base::model::site_path::is_page;
-use docwharf_site::lookup::AddressSettings;
+use docwharf_site::lookup::{AddressSettings, SiteFiles};
 use docwharf_site::rules::pattern::Pattern;
+use docwharf_site::rules::robots_tag::forbids_indexing;
 use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -44,6 +45,33 @@ pub fn find_listed_address(
 ) -> Option<String> {
     let candidate = check_candidate(version, &route_settings(version, settings), exclude, file).ok()?;
     candidate.addresses.into_iter().next()
+}
+
+/// Returns whether a page is withheld from assistants because of its addresses: a pattern of `exclude` matches one of
+/// them, or a header rule of the site or of its operator sets `X-Robots-Tag` with `noindex` there. `requested` is the
+/// address at which the page was requested, with its leading slash: a rule may lead to the page from an address that is
+/// none of its own. The page itself is not read.
+pub fn is_withheld(
+    version: &SealedVersion,
+    settings: &AddressSettings,
+    exclude: &[Pattern],
+    file: usize,
+    requested: Option<&[u8]>,
+) -> bool {
+    let (bundle, operator) = (&version.rules().fields, &settings.rules.fields);
+    if exclude.is_empty() && bundle.is_empty() && operator.is_empty() {
+        return false;
+    }
+    let path = version.index().path(file);
+    let forms = match std::str::from_utf8(path) {
+        Ok(path) => address_forms(path, version.is_next).into_iter().map(String::into_bytes).collect(),
+        Err(_) => vec![path.to_vec()],
+    };
+    let own = forms.into_iter().map(|form| [b"/", &form[..]].concat());
+    own.chain(requested.map(<[u8]>::to_vec)).any(|address| {
+        exclude.iter().any(|pattern| pattern.matches(&address).is_some())
+            || forbids_indexing(bundle, operator, &address)
+    })
 }
 
 fn route_settings<'a>(version: &SealedVersion, settings: &'a AddressSettings) -> RouteSettings<'a> {
@@ -162,6 +190,7 @@ impl CandidatePage {
 #[cfg(test)]
 mod tests {
     use docwharf_site::rules::RuleSet;
+    use docwharf_site::rules::header_fields::RuleOwner;
     use docwharf_site::rules::pattern::PatternDialect;
 
     use super::super::test_sites::seal_site;
@@ -191,6 +220,35 @@ mod tests {
         assert_eq!(listed("guide/index.html").as_deref(), Some("guide/"));
         for hidden in ["404.html", "a.css", "internal/x.html"] {
             assert_eq!(listed(hidden), None, "{hidden}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_withheld_by_any_of_its_addresses() {
+        let version = seal_site(&[
+            ("_headers", "/guide/*\n X-Robots-Tag: noindex\n/open\n X-Robots-Tag: otherbot: noindex\n"),
+            ("guide/a.html", "x"),
+            ("internal/index.html", "x"),
+            ("open.html", "x"),
+        ]);
+        let mut draft = docwharf_site::rules::RuleDraft::default();
+        let rule = draft.fields.add_rule(Pattern::parse("/open.html", PatternDialect::Netlify).unwrap()).unwrap();
+        draft.fields.add_field(rule, "X-Robots-Tag", "none", RuleOwner::Operator).unwrap();
+        let closed = AddressSettings { rules: std::sync::Arc::new(RuleSet::new(draft)), ..AddressSettings::default() };
+        let exclude = [Pattern::parse("/internal", PatternDialect::DocsJson).unwrap()];
+        for (path, settings, exclude, requested, expected) in [
+            ("guide/a.html", &AddressSettings::default(), &[][..], None, true),
+            ("internal/index.html", &AddressSettings::default(), &[], None, false),
+            ("internal/index.html", &AddressSettings::default(), &exclude, None, true),
+            ("open.html", &AddressSettings::default(), &exclude, None, false),
+            ("open.html", &AddressSettings::default(), &exclude, Some("/guide/x"), true),
+            ("open.html", &AddressSettings::default(), &exclude, Some("/internal/"), true),
+            ("open.html", &AddressSettings::default(), &exclude, Some("/x"), false),
+            ("open.html", &closed, &[], None, true),
+        ] {
+            let file = version.index().find(path.as_bytes()).unwrap();
+            let is_withheld = is_withheld(&version, settings, exclude, file, requested.map(str::as_bytes));
+            assert_eq!(is_withheld, expected, "{path} {requested:?}");
         }
     }
 

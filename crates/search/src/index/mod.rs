@@ -57,7 +57,7 @@ mod titles;
 pub use build::{BuildSettings, build};
 pub use build_error::BuildError;
 pub use build_report::{BuildProgress, BuildReport, CutContent, LeftOutPages};
-pub use candidates::find_listed_address;
+pub use candidates::{find_listed_address, is_withheld};
 pub use header::FORMAT_NUMBER;
 pub use search_index::{IndexedPage, OpenError, SearchIndex};
 

@@ -3,8 +3,9 @@
 use crate::extract::MAX_HEADING_CHARS;
 use crate::extract::content_rules::{OpenRoots, RootKind, is_hidden, is_left_out_by_attributes, is_left_out_by_name};
 use crate::extract::element_effect::{LeftOutElement, UnclosedElement};
+use crate::extract::element_ends::ElementEnds;
 use crate::extract::element_name::ElementName;
-use crate::extract::open_elements::{EndTagAction, MAX_OPEN_ELEMENTS, OpenElement, OpenElements};
+use crate::extract::open_elements::{MAX_OPEN_ELEMENTS, OpenElements};
 use crate::extract::page_facts::PageFacts;
 use crate::extract::page_reader::PageEventHandler;
 use crate::extract::tags::{PageEvent, StartTag};
@@ -131,22 +132,6 @@ impl MarkdownBuilder {
         self.use_anchor(tag, &effect);
         self.start_heading(tag, &effect);
         self.push_element(tag, effect);
-    }
-
-    /// Ends the elements that the start of another element ends. Returns false if the start tag is ignored.
-    fn close_before(&mut self, name: ElementName) -> bool {
-        if self.elements.holds_foreign_content() && name.ends_foreign_content() {
-            self.close_to(self.elements.foreign_content_depth());
-        }
-        let may_be_in_link = self.open_links > 0 || self.left_out.is_some();
-        if name == ElementName::A && may_be_in_link && !self.elements.holds_foreign_content() {
-            self.end_element(name);
-        }
-        let depth = self.elements.start_tag_depth(name);
-        if let Some(depth) = depth {
-            self.close_to(depth);
-        }
-        depth.is_some()
     }
 
     /// Reads an element without content.
@@ -371,63 +356,56 @@ impl MarkdownBuilder {
         self.content.start_code_block(language);
     }
 
-    fn end_element(&mut self, name: ElementName) {
-        if self.deeper_elements > 0 {
-            self.deeper_elements -= u64::from(!name.is_void());
-            self.separate_blocks(name);
+    fn read_text(&mut self, text: &str) {
+        if self.facts.is_title_open() {
+            self.facts.push_title(text);
             return;
         }
-        match self.elements.end_tag_action(name) {
-            EndTagAction::Ignore => {}
-            EndTagAction::CloseTo(depth) => {
-                let unclosed = self.close_elements(depth);
-                if let Some(element) = unclosed.filter(|element| !element.has_end_tag(name, depth)) {
-                    self.open_again(element);
-                }
-            }
-            EndTagAction::CloseOnly(depth) => {
-                if let Some((name, effect)) = self.elements.close_only(depth) {
-                    self.end_effect(name, effect);
-                }
-            }
+        let root = self.open_roots.greatest();
+        if self.left_out.is_some() || self.has_deep_left_out || root < self.root {
+            return;
         }
+        if has_visible_text(text) {
+            if root > self.root {
+                self.root = root;
+                self.content.restart();
+            }
+            self.content.preceding_anchor = None;
+        } else if root > self.root {
+            return;
+        }
+        self.content.push_text(text, self.open_code > 0);
+    }
+}
+
+impl ElementEnds for MarkdownBuilder {
+    type Effect = MarkdownEffect;
+
+    fn elements(&mut self) -> &mut OpenElements<MarkdownEffect> {
+        &mut self.elements
     }
 
-    /// Ends the open elements from a depth on, and opens the formatting element among them that is left out again.
-    fn close_to(&mut self, depth: usize) {
-        if let Some(element) = self.close_elements(depth) {
-            self.open_again(element);
-        }
+    fn deeper_elements(&mut self) -> &mut u64 {
+        &mut self.deeper_elements
     }
 
-    /// Opens a formatting element that is left out again, as browsers do after the block in which it was not closed
-    /// ("reconstruct the active formatting elements", HTML Standard, 13.2.4.3).
-    fn open_again(&mut self, element: UnclosedElement) {
-        self.inline_effects += u32::from(element.name.is_inline());
-        self.left_out = Some(element.left_out);
-        self.elements.push(element.name, MarkdownEffect::LeaveOut(element.left_out), None);
+    fn may_be_in_link(&self) -> bool {
+        self.open_links > 0 || self.left_out.is_some()
     }
 
-    /// Ends the open elements from a depth on. Returns the formatting element among them that is left out, unless a
-    /// cell or a template around it ends as well.
-    fn close_elements(&mut self, depth: usize) -> Option<UnclosedElement> {
-        let mut unclosed = None;
-        while self.elements.len() > depth
-            && let Some(OpenElement { name, effect, .. }) = self.elements.pop()
-        {
-            let ended_depth = self.elements.len();
-            let left_out = if let MarkdownEffect::LeaveOut(left_out) = &effect { Some(*left_out) } else { None };
-            unclosed = UnclosedElement::after_end_of(unclosed, name, ended_depth, left_out);
-            if self.content.heading.as_ref().is_some_and(|heading| heading.depth == ended_depth) {
-                self.content.finish_heading(|| self.elements.use_ids());
-            }
-            if self.language.as_ref().is_some_and(|(depth, _)| *depth == ended_depth) {
-                self.language = None;
-            }
-            self.separate_blocks(name);
-            self.end_effect(name, effect);
+    fn left_out_part(effect: &MarkdownEffect) -> Option<LeftOutElement> {
+        if let MarkdownEffect::LeaveOut(left_out) = effect { Some(*left_out) } else { None }
+    }
+
+    fn end_element_at(&mut self, depth: usize, name: ElementName, effect: MarkdownEffect) {
+        if self.content.heading.as_ref().is_some_and(|heading| heading.depth == depth) {
+            self.content.finish_heading(|| self.elements.use_ids());
         }
-        unclosed
+        if self.language.as_ref().is_some_and(|(of, _)| *of == depth) {
+            self.language = None;
+        }
+        self.separate_blocks(name);
+        self.end_effect(name, effect);
     }
 
     fn end_effect(&mut self, name: ElementName, effect: MarkdownEffect) {
@@ -462,28 +440,12 @@ impl MarkdownBuilder {
         }
     }
 
-    fn read_text(&mut self, text: &str) {
-        if self.facts.is_title_open() {
-            self.facts.push_title(text);
-            return;
-        }
-        let root = self.open_roots.greatest();
-        if self.left_out.is_some() || self.has_deep_left_out || root < self.root {
-            return;
-        }
-        if has_visible_text(text) {
-            if root > self.root {
-                self.root = root;
-                self.content.restart();
-            }
-            self.content.preceding_anchor = None;
-        } else if root > self.root {
-            return;
-        }
-        self.content.push_text(text, self.open_code > 0);
+    fn open_again(&mut self, element: UnclosedElement) {
+        self.inline_effects += u32::from(element.name.is_inline());
+        self.left_out = Some(element.left_out);
+        self.elements.push(element.name, MarkdownEffect::LeaveOut(element.left_out), None);
     }
 
-    /// Separates the text before the start or end of a block element from the text after it.
     fn separate_blocks(&mut self, name: ElementName) {
         if !name.is_block() || self.left_out.is_some() {
             return;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use docwharf_base::codec::deflate::Deflater;
+use docwharf_base::codec::gzip::{GZIP_HEADER, encode_trailer};
 use docwharf_base::directory::Directory;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::site_path::is_page;
@@ -16,7 +17,7 @@ use docwharf_site::sealed_version::SealedVersion;
 use serde::{Deserialize, Serialize};
 
 use crate::index::{BuildProgress, BuildSettings, CandidatePage, LeftOutPages, SitemapEntry};
-use crate::index::{find_candidates, read_sitemaps};
+use crate::index::{find_candidates, is_withheld, read_sitemaps};
 use crate::markdown::PageMarkdown;
 
 use super::file_format::{FileEnd, MarkdownRecord};
@@ -28,6 +29,8 @@ use super::{FILE_NAME, markdown_path, render_file};
 const FILE_MODE: u32 = 0o644;
 /// The level of compression: the fastest one that shortens text to about a third.
 const DEFLATE_LEVEL: u32 = 1;
+/// The size of the pieces of a text that are compressed at a time, in bytes.
+const GZIP_PIECE_BYTES: usize = 256 << 10;
 /// The maximum length of a title or description in the list, in bytes. It bounds the memory for a site with many pages.
 const MAX_LISTED_TEXT_BYTES: usize = 500;
 
@@ -90,6 +93,27 @@ impl FileOutput {
         self.hasher.update(bytes);
         self.len += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Writes the gzip form of everything that was written since `start`. It is read again, so that not all of it is in
+    /// memory.
+    fn write_gzip(&mut self, start: u64) -> io::Result<()> {
+        let end = self.len;
+        let (mut deflater, mut hasher) = (Deflater::new(DEFLATE_LEVEL), crc32fast::Hasher::new());
+        let mut coded = GZIP_HEADER.to_vec();
+        let mut piece = vec![0; GZIP_PIECE_BYTES];
+        let mut offset = start;
+        while offset < end {
+            let len = piece.len().min(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            self.file.read_exact_at(&mut piece[..len], offset)?;
+            hasher.update(&piece[..len]);
+            deflater.write(&piece[..len], &mut coded);
+            self.write(&std::mem::take(&mut coded))?;
+            offset += len as u64;
+        }
+        deflater.finish(&mut coded);
+        coded.extend_from_slice(&encode_trailer(hasher.finalize(), end - start));
+        self.write(&coded)
     }
 
     /// Reads a page that has been written. The records are in order.
@@ -177,16 +201,22 @@ impl FileBuilder<'_> {
     /// Returns the entry of a page in the list; `None` if the page is not listed.
     fn list_page(&self, file: usize, markdown: &PageMarkdown) -> Option<ListedPage> {
         let candidate = self.candidates.get(&file).filter(|_| markdown.exclusion.is_none())?;
+        let BuildSettings { addresses, exclude, .. } = self.settings;
+        if is_withheld(self.version, addresses, exclude, file, None) {
+            return None;
+        }
         let in_sitemap = self.sitemap.get(&file).map(|entry| entry.address.as_str());
+        let address = candidate.choose_address(in_sitemap).to_owned();
         let cut = |text: &str| text[..text.floor_char_boundary(MAX_LISTED_TEXT_BYTES)].to_owned();
-        let markdown_path = match self.version.markdown_of(file) {
-            Some(own) => self.version.index().path(own).to_vec(),
-            None => markdown_path(candidate.path.as_bytes()),
+        let link_path = match self.version.markdown_of(file) {
+            _ if !self.settings.links_to_markdown => address.clone(),
+            Some(own) => String::from_utf8(self.version.index().path(own).to_vec()).ok()?,
+            None => String::from_utf8(markdown_path(candidate.path.as_bytes())).ok()?,
         };
         Some(ListedPage {
             file,
-            address: candidate.choose_address(in_sitemap).to_owned(),
-            markdown_path: String::from_utf8(markdown_path).ok()?,
+            address,
+            link_path,
             title: cut(&markdown.title),
             description: markdown.description.as_deref().map(cut),
         })
@@ -206,11 +236,15 @@ impl FileBuilder<'_> {
         let base_path = &self.settings.addresses.base_path;
         let llms = output.len;
         output.write(write_llms(&listed, base_path, MAX_LLMS_BYTES).as_bytes())?;
+        let llms_gzip = output.len;
+        output.write_gzip(llms)?;
         let llms_full = output.len;
         let mut written = FileOutput::new(output.file.try_clone()?);
         written.records = std::mem::take(&mut output.records);
         let read = |file: usize| written.read_page(file);
         write_llms_full(&listed, base_path, MAX_LLMS_BYTES, read, |piece| output.write(piece.as_bytes()))?;
+        let llms_full_gzip = output.len;
+        output.write_gzip(llms_full)?;
         let table = output.len;
         for record in &written.records {
             output.write(&record.encode())?;
@@ -220,7 +254,9 @@ impl FileBuilder<'_> {
             settings: self.settings.digest,
             pages: written.records.len() as u32,
             llms,
+            llms_gzip,
             llms_full,
+            llms_full_gzip,
             table,
             crc: output.hasher.clone().finalize(),
         };

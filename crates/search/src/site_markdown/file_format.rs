@@ -4,14 +4,15 @@ use docwharf_base::little_endian::{read_u32_le, read_u64_le};
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 
-/// The number of the format. It is raised whenever the format or the Markdown of pages changes.
-pub const FORMAT_NUMBER: u32 = 1;
+/// The number of the format. It is raised whenever the format, the Markdown of pages or the choice of the listed pages
+/// changes.
+pub const FORMAT_NUMBER: u32 = 2;
 /// The last bytes of the file.
 const MAGIC: [u8; 8] = *b"DWMDEND\n";
 /// The length of a record in bytes: file (u32), offset (u64), length of the coded page (u32), of the page (u32).
 pub(super) const RECORD_BYTES: usize = 20;
 /// The length of the end of the file in bytes.
-pub(super) const FILE_END_BYTES: usize = 8 + 4 + 4 + 32 + 32 + 3 * 8 + 4 + 4;
+pub(super) const FILE_END_BYTES: usize = 8 + 4 + 4 + 32 + 32 + 5 * 8 + 4 + 4;
 
 /// The place of a page in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +56,13 @@ pub(super) struct FileEnd {
     pub(super) pages: u32,
     /// The start of `llms.txt`.
     pub(super) llms: u64,
-    /// The start of `llms-full.txt`, and the end of `llms.txt`.
+    /// The start of its gzip form, and its end.
+    pub(super) llms_gzip: u64,
+    /// The start of `llms-full.txt`.
     pub(super) llms_full: u64,
-    /// The start of the table, and the end of `llms-full.txt`.
+    /// The start of its gzip form, and its end.
+    pub(super) llms_full_gzip: u64,
+    /// The start of the table.
     pub(super) table: u64,
     /// The CRC-32 of everything before the end.
     pub(super) crc: u32,
@@ -78,7 +83,7 @@ impl FileEnd {
         }
         bytes.extend_from_slice(&self.version.0.0);
         bytes.extend_from_slice(&self.settings.0);
-        for number in [self.llms, self.llms_full, self.table] {
+        for number in [self.llms, self.llms_gzip, self.llms_full, self.llms_full_gzip, self.table] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend_from_slice(&self.crc.to_le_bytes());
@@ -108,13 +113,16 @@ impl FileEnd {
             settings: digest(40),
             pages: read_u32_le(content, 4),
             llms: read_u64_le(content, 72),
-            llms_full: read_u64_le(content, 80),
-            table: read_u64_le(content, 88),
-            crc: read_u32_le(content, 96),
+            llms_gzip: read_u64_le(content, 80),
+            llms_full: read_u64_le(content, 88),
+            llms_full_gzip: read_u64_le(content, 96),
+            table: read_u64_le(content, 104),
+            crc: read_u32_le(content, 112),
         };
         let table_len = u64::from(end.pages) * RECORD_BYTES as u64;
         let is_whole = end.table.checked_add(table_len + FILE_END_BYTES as u64) == Some(len);
-        let is_valid = is_whole && end.llms <= end.llms_full && end.llms_full <= end.table;
+        let starts = [end.llms, end.llms_gzip, end.llms_full, end.llms_full_gzip, end.table];
+        let is_valid = is_whole && starts.is_sorted();
         is_valid.then_some(end).ok_or(EndFault::Damaged)
     }
 }
@@ -129,7 +137,9 @@ mod tests {
             settings: Digest::compute(b"settings"),
             pages: 2,
             llms: 10,
+            llms_gzip: 12,
             llms_full: 20,
+            llms_full_gzip: 25,
             table: 30,
             crc: 7,
         }

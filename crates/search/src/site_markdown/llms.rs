@@ -27,8 +27,8 @@ pub(super) struct ListedPage {
     pub(super) file: usize,
     /// The address of the page, without a leading slash.
     pub(super) address: String,
-    /// The path of its Markdown below the base path.
-    pub(super) markdown_path: String,
+    /// The path to which its link leads, below the base path: that of its Markdown, or the address of the page.
+    pub(super) link_path: String,
     pub(super) title: String,
     pub(super) description: Option<String>,
 }
@@ -41,7 +41,7 @@ impl ListedPage {
 
     fn link(&self, base_path: &str) -> String {
         let title = if self.title.is_empty() { &self.address } else { &self.title };
-        write_link(title, &format!("{base_path}{}", self.markdown_path))
+        write_link(title, &format!("{base_path}{}", self.link_path))
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
         ListedPage {
             file,
             address: address.to_owned(),
-            markdown_path: format!("{stem}.md"),
+            link_path: format!("{stem}.md"),
             title: title.to_owned(),
             description: description.map(str::to_owned),
         }

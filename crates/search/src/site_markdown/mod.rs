@@ -4,7 +4,7 @@
 //! other (`file_format`):
 //!
 //! - the pages, each as JSON that is compressed with DEFLATE,
-//! - the two texts (`llms`),
+//! - the two texts (`llms`), each followed by its gzip form,
 //! - the table of pages, with a record of fixed length for each, in the order of the files of the version,
 //! - the end of the file: the number of the format, the version, the digest of the settings, the places of the parts,
 //!   and the checksum of everything before it.

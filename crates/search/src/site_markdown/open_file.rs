@@ -111,12 +111,23 @@ impl SiteMarkdown {
 
     /// Returns one of the two texts about the site.
     pub fn llms(&self, text: LlmsText) -> Bytes {
-        let range = match text {
-            LlmsText::Index => self.end.llms..self.end.llms_full,
-            LlmsText::Full => self.end.llms_full..self.end.table,
-        };
-        // The bounds were checked when the file was opened.
-        self.bytes.slice(range.start as usize..range.end as usize)
+        match text {
+            LlmsText::Index => self.slice(self.end.llms, self.end.llms_gzip),
+            LlmsText::Full => self.slice(self.end.llms_full, self.end.llms_full_gzip),
+        }
+    }
+
+    /// Returns one of the two texts as a gzip file.
+    pub fn llms_gzip(&self, text: LlmsText) -> Bytes {
+        match text {
+            LlmsText::Index => self.slice(self.end.llms_gzip, self.end.llms_full),
+            LlmsText::Full => self.slice(self.end.llms_full_gzip, self.end.table),
+        }
+    }
+
+    /// Returns a part of the file. The bounds were checked when it was opened.
+    fn slice(&self, start: u64, end: u64) -> Bytes {
+        self.bytes.slice(start as usize..end as usize)
     }
 
     fn find_record(&self, file: u32) -> Option<MarkdownRecord> {

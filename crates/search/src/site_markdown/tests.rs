@@ -1,5 +1,7 @@
 //! Files that are built from small versions and opened.
 
+use docwharf_base::codec::gzip::{GZIP_HEADER, GZIP_TRAILER_BYTES, encode_trailer};
+use docwharf_base::codec::inflate::inflate_all;
 use docwharf_base::directory::Directory;
 use docwharf_base::model::digest::Digest;
 use docwharf_site::lookup::AddressSettings;
@@ -10,9 +12,11 @@ use super::*;
 use crate::index::test_sites::seal_site;
 use crate::index::{BuildProgress, BuildSettings};
 
-const PAGES: [(&str, &str); 8] = [
+const PAGES: [(&str, &str); 10] = [
     ("404.html", "<title>Missing</title>"),
+    ("_headers", "/closed/*\n X-Robots-Tag: nofollow, noindex\n"),
     ("b.html", "<title>B</title><meta name=description content=About><h1>B</h1><a href=guide/>g</a>"),
+    ("closed/index.html", "<title>Closed</title><p>closed text"),
     ("guide/index.html", "<title>Guide</title><h1>G</h1><a href=a.html>a</a>"),
     ("guide/own.html", "<title>Own</title><p>o"),
     ("guide/own.md", "own"),
@@ -32,9 +36,13 @@ fn settings() -> BuildSettings {
 }
 
 fn build(version: &SealedVersion) -> (tempfile::TempDir, MarkdownReport) {
+    build_with(version, &settings())
+}
+
+fn build_with(version: &SealedVersion, settings: &BuildSettings) -> (tempfile::TempDir, MarkdownReport) {
     let folder = tempfile::tempdir().unwrap();
     let target = Directory::open(folder.path()).unwrap();
-    let report = build_site_markdown(version, &settings(), &target, &BuildProgress::default()).unwrap();
+    let report = build_site_markdown(version, settings, &target, &BuildProgress::default()).unwrap();
     (folder, report)
 }
 
@@ -47,7 +55,7 @@ fn every_page_has_its_markdown_in_the_file() {
     let version = seal_site(&PAGES);
     let (folder, report) = build(&version);
     let site = open(&folder, &version).unwrap();
-    assert_eq!((report.pages, u64::from(site.pages()), report.listed, report.bytes), (7, 7, 4, site.bytes()));
+    assert_eq!((report.pages, u64::from(site.pages()), report.listed, report.bytes), (8, 8, 4, site.bytes()));
     assert_eq!((site.version(), site.settings()), (version.id, settings().digest));
     for file in 0..version.index().len() {
         let is_page = version.index().path(file).ends_with(b".html");
@@ -68,9 +76,19 @@ fn lists_leave_out_pages_that_ask_for_it_and_name_the_markdown_of_the_site_itsel
     let index = "# Docs\n\n## Pages\n\n- [B](/docs/b.md): About\n- [Docs](/docs/index.md)\n\n\
                  ## guide\n\n- [Guide](/docs/guide/index.md)\n- [Own](/docs/guide/own.md)\n";
     assert_eq!(site.llms(LlmsText::Index), index);
+    for text in [LlmsText::Index, LlmsText::Full] {
+        let (plain, coded) = (site.llms(text), site.llms_gzip(text));
+        let inner = &coded[GZIP_HEADER.len()..coded.len() - GZIP_TRAILER_BYTES];
+        assert_eq!(inflate_all(inner, plain.len()).unwrap(), plain, "{text:?}");
+        assert_eq!(coded[..GZIP_HEADER.len()], GZIP_HEADER);
+        let trailer = encode_trailer(crc32fast::hash(&plain), plain.len() as u64);
+        assert!(coded.ends_with(&trailer), "{text:?}");
+    }
     let full = String::from_utf8(site.llms(LlmsText::Full).to_vec()).unwrap();
     assert!(full.contains("Page: [B](/docs/b.md)\n\n# B\n\n[g](/docs/guide/)\n"), "{full}");
-    assert!(!full.contains("hidden text") && !full.contains("private text"), "{full}");
+    for left_out in ["hidden text", "private text", "closed text"] {
+        assert!(!full.contains(left_out), "{full}");
+    }
     let sitemap = "<urlset><loc>https://x/guide/own.html</loc><loc>https://x/index.html</loc></urlset>";
     let version = seal_site(&[&PAGES[..], &[("sitemap.xml", sitemap)]].concat());
     let (folder, _) = build(&version);
@@ -78,6 +96,18 @@ fn lists_leave_out_pages_that_ask_for_it_and_name_the_markdown_of_the_site_itsel
     let text = String::from_utf8(text.to_vec()).unwrap();
     let order: Vec<usize> = ["[Own]", "[Guide]", "[Docs]", "[B]"].map(|title| text.find(title).unwrap()).to_vec();
     assert!(order.is_sorted(), "{text}");
+}
+
+#[test]
+fn lists_lead_to_the_pages_themselves_while_there_is_no_markdown() {
+    let version = seal_site(&PAGES);
+    let (folder, _) = build_with(&version, &BuildSettings { links_to_markdown: false, ..settings() });
+    let site = open(&folder, &version).unwrap();
+    let index = "# Docs\n\n## Pages\n\n- [B](/docs/b.html): About\n- [Docs](/docs/)\n\n\
+                 ## guide\n\n- [Guide](/docs/guide/)\n- [Own](/docs/guide/own.html)\n";
+    assert_eq!(site.llms(LlmsText::Index), index);
+    let full = String::from_utf8(site.llms(LlmsText::Full).to_vec()).unwrap();
+    assert!(full.contains("Page: [B](/docs/b.html)\n") && !full.contains(".md)"), "{full}");
 }
 
 #[test]

@@ -49,13 +49,13 @@ struct QuestionDay {
 impl QuestionDay {
     /// Counts a question at this time, in seconds since 1970. With an error, the day has had `max` of them already; it
     /// is the number of seconds until the next one.
-    fn allow(&mut self, max: u32, now: i64) -> Result<(), i64> {
+    fn allow(&mut self, max: u32, now: i64) -> Result<(), u32> {
         let day = now.div_euclid(DAY_SECONDS);
         if self.day != day {
             *self = QuestionDay { day, questions: 0 };
         }
         if self.questions >= max {
-            return Err(DAY_SECONDS - now.rem_euclid(DAY_SECONDS));
+            return Err((DAY_SECONDS - now.rem_euclid(DAY_SECONDS)) as u32);
         }
         self.questions += 1;
         Ok(())
@@ -83,11 +83,11 @@ impl AskState {
 
     /// Counts a request of a client; returns false if it has sent too many.
     pub(crate) fn allows_client(&self, client: IpAddr, per_minute: u32) -> bool {
-        self.client_rate.allow(client, now_unix_seconds().cast_unsigned(), per_minute)
+        self.client_rate.allow_now(client, per_minute)
     }
 
     /// Counts a question of the day. The error is the number of seconds after which one is allowed again.
-    pub(crate) fn allows_today(&self, per_day: u32) -> Result<(), i64> {
+    pub(crate) fn allows_today(&self, per_day: u32) -> Result<(), u32> {
         self.day.lock().allow(per_day, now_unix_seconds())
     }
 
@@ -159,7 +159,7 @@ mod tests {
     fn the_questions_of_a_day_are_bounded_and_the_next_day_begins_at_midnight() {
         let (mut count, noon) = (QuestionDay::default(), 20_000 * DAY_SECONDS + DAY_SECONDS / 2);
         assert_eq!([count.allow(2, noon), count.allow(2, noon + 1)], [Ok(()); 2]);
-        assert_eq!(count.allow(2, noon + 2), Err(DAY_SECONDS / 2 - 2));
+        assert_eq!(count.allow(2, noon + 2), Err(DAY_SECONDS as u32 / 2 - 2));
         assert_eq!(count.allow(3, noon + 2), Ok(()), "the limit was raised");
         assert_eq!(count.allow(3, noon + DAY_SECONDS / 2 - 1), Err(1));
         assert_eq!(count.allow(3, noon + DAY_SECONDS / 2), Ok(()));

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -22,14 +22,16 @@ use super::ask::{
     RunningQuestion, build_messages, describe_failure, nothing_found,
 };
 use super::body::{PostAnswer, ResponseBody};
-use super::fixed_responses::{self, uncached_response};
+use super::fixed_responses::{self, uncached_response, with_retry_after};
 use super::header_pool;
+use super::held_bytes::HeldBytes;
 use super::negotiate::prefers_events_to_json;
 use super::own_origin::{RequestOrigin, has_trusted_host, is_own_origin, log_untrusted_host};
 use super::recording::Recorder;
 use super::recording::recorded_fields::RecordedFields;
 use super::request_body::{BodyFault, BodyLimits, CountedBytes};
 use super::request_context::RequestContext;
+use super::request_rate::RATE_RETRY_SECONDS;
 use super::search::{PendingAnswer, SearchFailure, SearchResource};
 use super::site::Site;
 
@@ -37,8 +39,13 @@ use retrieval::Retrieval;
 
 /// The deadline for a complete body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The limit of [`BODY_MEMORY`], in bytes.
+const MAX_BODY_MEMORY_BYTES: u64 = 16 << 20;
+/// The memory of the bodies of all questions of the process.
+static BODY_MEMORY: HeldBytes = HeldBytes::new(MAX_BODY_MEMORY_BYTES);
 /// The limits of bodies.
-pub(super) const BODY_LIMITS: BodyLimits = BodyLimits { max_bytes: MAX_BODY_BYTES, timeout: BODY_TIMEOUT };
+pub(super) static BODY_LIMITS: BodyLimits =
+    BodyLimits { max_bytes: MAX_BODY_BYTES, timeout: BODY_TIMEOUT, memory: &BODY_MEMORY };
 
 /// `X-Accel-Buffering`, by which nginx passes a response on as it arrives.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -46,14 +53,12 @@ const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering
 const JSON_TYPE: &str = "application/json";
 const EVENT_STREAM_TYPE: &str = "text/event-stream";
 
-/// The Retry-After of a client that has asked too often, in seconds.
-const RATE_RETRY_SECONDS: i64 = 60;
 /// The Retry-After while there is no index yet, in seconds.
-const INDEXING_RETRY_SECONDS: i64 = 2;
+const INDEXING_RETRY_SECONDS: u32 = 2;
 /// The time after the deadline of the model in which the end of an answer is sent to a client that reads.
 const END_GRACE: Duration = Duration::from_secs(1);
 /// The Retry-After while too many questions are being answered, in seconds.
-const BUSY_RETRY_SECONDS: i64 = 5;
+const BUSY_RETRY_SECONDS: u32 = 5;
 
 /// A question that is answered after its body was read.
 #[derive(Debug)]
@@ -84,7 +89,7 @@ pub(super) fn check_ask_request(context: &RequestContext<'_>) -> Option<Result<A
     if !site.ask.allows_client(context.client().address, in_force.settings.per_minute.get()) {
         let error = "too many questions from this network address; try again in a minute";
         let response = refuse(site, AskOutcome::RateLimited, StatusCode::TOO_MANY_REQUESTS, error);
-        return Some(Err(retry_after(response, RATE_RETRY_SECONDS)));
+        return Some(Err(with_retry_after(response, RATE_RETRY_SECONDS)));
     }
     Some(Ok(AskRequest { in_force, start: Instant::now() }))
 }
@@ -146,7 +151,7 @@ impl AskRequest {
         if let Err(seconds) = site.ask.allows_today(settings.per_day.get()) {
             running.finish(AskOutcome::RateLimited);
             let error = "the questions of today are used up; try again tomorrow";
-            return Err(retry_after(error_response(StatusCode::TOO_MANY_REQUESTS, error), seconds));
+            return Err(with_retry_after(error_response(StatusCode::TOO_MANY_REQUESTS, error), seconds));
         }
         let query = retrieval::build_query(site, &question, index, version, &search_settings);
         if query.is_of_earlier_index() {
@@ -192,7 +197,7 @@ impl PendingQuestion {
             Err(SearchFailure::Busy) => {
                 self.running.finish(AskOutcome::Busy);
                 let error = "the server is busy; try again in a moment";
-                return retry_after(error_response(StatusCode::SERVICE_UNAVAILABLE, error), BUSY_RETRY_SECONDS);
+                return with_retry_after(error_response(StatusCode::SERVICE_UNAVAILABLE, error), BUSY_RETRY_SECONDS);
             }
             Err(SearchFailure::Failed) => {
                 self.running.finish(AskOutcome::Indexing);
@@ -255,7 +260,7 @@ fn refuse_without_index(site: &Site) -> Response<ResponseBody> {
     if site.search.is_building() {
         let error = "the search index is being built; try again in a moment";
         let response = refuse(site, AskOutcome::Indexing, StatusCode::SERVICE_UNAVAILABLE, error);
-        return retry_after(response, INDEXING_RETRY_SECONDS);
+        return with_retry_after(response, INDEXING_RETRY_SECONDS);
     }
     let error = "the site has no search index, because its build has failed; the log of docwharf has the reason";
     refuse(site, AskOutcome::Indexing, StatusCode::SERVICE_UNAVAILABLE, error)
@@ -263,7 +268,7 @@ fn refuse_without_index(site: &Site) -> Response<ResponseBody> {
 
 fn refuse_busy(site: &Site) -> Response<ResponseBody> {
     let error = "other questions are being answered; try again in a moment";
-    retry_after(refuse(site, AskOutcome::Busy, StatusCode::SERVICE_UNAVAILABLE, error), BUSY_RETRY_SECONDS)
+    with_retry_after(refuse(site, AskOutcome::Busy, StatusCode::SERVICE_UNAVAILABLE, error), BUSY_RETRY_SECONDS)
 }
 
 /// Refuses a question, and counts that.
@@ -288,11 +293,6 @@ fn event_response(body: ResponseBody) -> Response<ResponseBody> {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
     attach_resource(response)
-}
-
-fn retry_after(mut response: Response<ResponseBody>, seconds: i64) -> Response<ResponseBody> {
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-    response
 }
 
 /// Marks a response as one of the search, to which the rules of the bundle do not apply.

@@ -17,7 +17,7 @@ use crate::ask::{AskInForce, ChatFailure, FoundSection, Passage, PassageSelector
 use crate::converted_pages::MarkdownState;
 use crate::page_markdown::find_in;
 use crate::search::{
-    AnswerFormat, PendingAnswer, SearchParameters, SearchQuery, SearchSettingsInForce, section_in_site,
+    AnswerFormat, PendingAnswer, SearchAudience, SearchParameters, SearchQuery, SearchSettingsInForce, section_in_site,
 };
 use crate::site::Site;
 
@@ -54,13 +54,18 @@ pub(super) fn build_query(
         lang: question.lang.clone(),
         ..SearchParameters::default()
     };
-    let addresses = AddressSettings {
-        base_path: site.settings.base_path.clone(),
-        slashes: site.settings.slashes,
-        rules: Arc::clone(&site.rules()),
-    };
+    let addresses = site.address_settings();
     let (exclude, synonyms) = (Arc::clone(&settings.settings.exclude), Arc::clone(&settings.settings.synonyms));
-    SearchQuery { parameters, format: AnswerFormat::Json, index, version, addresses, exclude, synonyms }
+    SearchQuery {
+        parameters,
+        format: AnswerFormat::Json,
+        audience: SearchAudience::Assistants,
+        index,
+        version,
+        addresses,
+        exclude,
+        synonyms,
+    }
 }
 
 /// Starts a query, and the conversion of what it finds.

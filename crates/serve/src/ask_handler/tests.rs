@@ -64,7 +64,7 @@ async fn ask(site: &Arc<Site>, question: &str, field: (&str, &str)) -> Response<
     let request = request.body(()).unwrap();
     let context = RequestContext::new(site, &request, Some(PEER));
     let checked = check_ask_request(&context).unwrap().unwrap_or_else(|refusal| panic!("{refusal:?}"));
-    let mut body = CountedBytes::default();
+    let mut body = CountedBytes::new(BODY_LIMITS.memory);
     assert!(body.append(json!({ "question": question }).to_string().as_bytes()));
     let answer = checked.answer(&context, Ok(body));
     drop(context);

@@ -2,9 +2,9 @@
 //!
 //! The program makes the Markdown of all pages of a version beforehand, in another process, and passes the file to the
 //! site ([`Site::set_site_markdown`](crate::Site::set_site_markdown)). Until that file is there, and for a site without
-//! one, pages are converted on request by threads of this module, at most [`MAX_CONVERSIONS`] at a time, and for MCP and
-//! ask by the threads of the search; the pages that were requested last are kept, within a bound. A conversion never runs on a serving thread: a request
-//! that needs one is deferred, and its thread serves others.
+//! one, pages are converted on request by threads of this module, at most [`MAX_CONVERSIONS`] at a time, and for MCP
+//! and ask by the threads of the search; the pages that were requested last are kept, within a bound. A conversion
+//! never runs on a serving thread: a request that needs one is deferred, and its thread serves others.
 //!
 //! `llms.txt` and `llms-full.txt` need all pages. A site without the file makes it on one thread of its own, in a
 //! temporary folder, when one of the two is first requested, or a page by a program (`page_markdown`).
@@ -17,7 +17,7 @@ mod page_cache;
 mod state;
 mod temporary_file;
 
-pub(crate) use page_cache::{ConvertedFile, MarkdownPage};
+pub(crate) use page_cache::{ConvertedFile, MarkdownForm};
 pub(crate) use state::{MarkdownState, PendingPage};
 
 /// The maximum number of conversions of all sites of the process at a time.

@@ -2,16 +2,18 @@
 
 use std::fmt;
 use std::hash::RandomState;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use quick_cache::OptionsBuilder;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 
+use docwharf_base::codec::gzip::encode_member;
 use docwharf_base::model::digest::Digest;
 use docwharf_search::markdown::PageMarkdown;
 
 use crate::entity_tag::EntityTag;
+use crate::negotiate::{AcceptedCodings, ResponseForm};
 
 /// The maximum size of all pages of a site that are kept, in bytes.
 const MAX_CACHE_BYTES: u64 = 8 << 20;
@@ -22,10 +24,26 @@ const PAGE_OVERHEAD_BYTES: u64 = 512;
 /// The estimated memory of a section besides its texts, in bytes.
 const SECTION_OVERHEAD_BYTES: u64 = 64;
 
+/// The compression level of gzip: the fastest one that shortens text to about a third.
+const GZIP_LEVEL: u32 = 1;
+/// The longest text that a serving thread compresses, in bytes. It takes about two milliseconds.
+const MAX_INLINE_GZIP_BYTES: usize = 256 << 10;
+
 /// A page, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct MarkdownPage {
     pub(crate) markdown: Arc<PageMarkdown>,
+    digest: Digest,
+    /// The text as a gzip file, once a client has wanted it.
+    gzip: OnceLock<Bytes>,
+}
+
+/// The text of a page in the form that a client gets.
+#[derive(Debug)]
+pub(crate) struct MarkdownForm {
+    pub(crate) body: Bytes,
+    /// The value of Content-Encoding; `None` for none.
+    pub(crate) coding: Option<&'static str>,
     pub(crate) entity_tag: EntityTag,
 }
 
@@ -40,19 +58,45 @@ impl AsRef<[u8]> for SharedText {
 
 impl MarkdownPage {
     pub(crate) fn new(markdown: PageMarkdown) -> MarkdownPage {
-        let entity_tag = EntityTag::of_content(&Digest::compute(markdown.text.as_bytes()), None, None);
-        MarkdownPage { markdown: Arc::new(markdown), entity_tag }
+        let digest = Digest::compute(markdown.text.as_bytes());
+        MarkdownPage { markdown: Arc::new(markdown), digest, gzip: OnceLock::new() }
     }
 
-    /// Returns the text without copying it.
-    pub(crate) fn body(&self) -> Bytes {
-        Bytes::from_owner(SharedText(Arc::clone(&self.markdown)))
+    /// Returns the text for a client that accepts these codings.
+    pub(crate) fn choose_form(&self, accepted: AcceptedCodings) -> MarkdownForm {
+        // No other coding is made.
+        let form = accepted.choose(0, |_| None);
+        match form {
+            ResponseForm::Gzip => {
+                let body = self.gzip();
+                let entity_tag = EntityTag::of_content(&self.digest, None, Some((b'g', crc32fast::hash(&body))));
+                MarkdownForm { body, coding: form.token(), entity_tag }
+            }
+            _ => MarkdownForm {
+                // Not copied.
+                body: Bytes::from_owner(SharedText(Arc::clone(&self.markdown))),
+                coding: None,
+                entity_tag: EntityTag::of_content(&self.digest, None, None),
+            },
+        }
+    }
+
+    /// Returns whether the form for a client that accepts these codings takes no time.
+    pub(crate) fn has_form(&self, accepted: AcceptedCodings) -> bool {
+        self.markdown.text.len() <= MAX_INLINE_GZIP_BYTES
+            || self.gzip.get().is_some()
+            || accepted.choose(0, |_| None) != ResponseForm::Gzip
+    }
+
+    fn gzip(&self) -> Bytes {
+        self.gzip.get_or_init(|| encode_member(self.markdown.text.as_bytes(), GZIP_LEVEL).into()).clone()
     }
 
     fn estimate_bytes(&self) -> u64 {
         let page = &*self.markdown;
         let sections = page.sections.iter().map(|section| section.anchor.len() + section.heading.len());
-        let texts = page.text.len() + 4 * page.block_starts.len() + sections.sum::<usize>();
+        // With the gzip form, if a client wants it.
+        let texts = page.text.len() + page.text.len() / 2 + 4 * page.block_starts.len() + sections.sum::<usize>();
         texts as u64 + SECTION_OVERHEAD_BYTES * page.sections.len() as u64
     }
 }
@@ -133,6 +177,22 @@ mod tests {
     use docwharf_search::markdown::{MarkdownSettings, render_page};
 
     use super::*;
+
+    #[test]
+    fn a_serving_thread_compresses_no_long_text() {
+        let mut headers = http::HeaderMap::new();
+        headers.insert(http::header::ACCEPT_ENCODING, "gzip".parse().unwrap());
+        let (plain, gzip) = (AcceptedCodings::parse(&http::HeaderMap::new()), AcceptedCodings::parse(&headers));
+        let render = |html: &str| {
+            let settings = MarkdownSettings { page_url: "", base_path: "/" };
+            MarkdownPage::new(render_page(html.as_bytes(), &settings).unwrap())
+        };
+        let (short, long) = (render("<p>short"), render(&"word ".repeat(MAX_INLINE_GZIP_BYTES / 5 + 1)));
+        assert!(short.has_form(plain) && short.has_form(gzip) && long.has_form(plain) && !long.has_form(gzip));
+        let form = long.choose_form(gzip);
+        assert!(form.coding == Some("gzip") && form.body.len() < long.markdown.text.len() / 10);
+        assert!(long.has_form(gzip), "another thread has compressed it");
+    }
 
     #[test]
     fn pages_in_memory_are_bounded() {

@@ -13,6 +13,7 @@ use docwharf_search::index::BuildSettings;
 use docwharf_search::site_markdown::{SiteMarkdown, render_file};
 use docwharf_site::sealed_version::SealedVersion;
 
+use crate::negotiate::AcceptedCodings;
 use crate::search::{PendingResult, QueryThreads};
 
 use super::MAX_CONVERSIONS;
@@ -82,19 +83,28 @@ impl MarkdownState {
         self.file.load_full().filter(|file| file.version() == version.id)
     }
 
-    /// Returns the page if that takes no time.
-    pub(crate) fn get_ready(&self, version: &SealedVersion, file: usize) -> Option<ConvertedFile> {
+    /// Returns the page if that, and its form for a client that accepts these codings, takes no time.
+    pub(crate) fn get_ready(
+        &self,
+        version: &SealedVersion,
+        file: usize,
+        accepted: AcceptedCodings,
+    ) -> Option<ConvertedFile> {
         let key = (version.instance_id, file);
-        if let Some(page) = self.cache.get(key) {
-            return Some(page);
+        if let Some(converted) = self.cache.get(key) {
+            let is_ready = match &converted {
+                ConvertedFile::Page(page) => page.has_form(accepted),
+                ConvertedFile::NotConvertible => true,
+            };
+            return is_ready.then_some(converted);
         }
         if version.entry(file).len > MAX_INLINE_PAGE_BYTES {
             return None;
         }
-        let page = MarkdownPage::new(self.file_of(version)?.find(file)?);
-        let converted = ConvertedFile::Page(Arc::new(page));
+        let page = Arc::new(MarkdownPage::new(self.file_of(version)?.find(file)?));
+        let converted = ConvertedFile::Page(Arc::clone(&page));
         self.cache.insert(key, converted.clone());
-        Some(converted)
+        page.has_form(accepted).then_some(converted)
     }
 
     /// Returns the page, converted by this thread if need be.
@@ -118,15 +128,20 @@ impl MarkdownState {
         converted.into_page()
     }
 
-    /// Starts the conversion of a page on another thread.
+    /// Starts the conversion of a page on another thread, into the form for a client that accepts these codings.
     pub(crate) fn start_conversion(
         self: &Arc<Self>,
         version: Arc<SealedVersion>,
         file: usize,
         base_path: String,
+        accepted: AcceptedCodings,
     ) -> PendingPage {
         let state = Arc::clone(self);
-        let convert = move || drop(state.find_or_convert(&version, file, &base_path));
+        let convert = move || {
+            if let Some(page) = state.find_or_convert(&version, file, &base_path) {
+                page.choose_form(accepted);
+            }
+        };
         PendingPage(CONVERSION_THREADS.submit(MAX_CONVERSIONS, convert))
     }
 

@@ -20,14 +20,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::CONNECTION;
-use http::{HeaderName, HeaderValue, Method, Request, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::connection_deadlines::{HEAD_TIMEOUT, WaitReason};
 use super::header_pool;
 use super::logged_body::{LoggedBody, LoggedChunk};
 use super::peer::Peer;
-use super::respond::{may_wait, needs_conversion, respond_from_cache, respond_now};
+use super::respond::{may_wait, respond_from_cache, respond_now};
 use super::response_cache::{CacheAddress, HeadFormat};
 use super::site::Site;
 use super::turn::{RESPONSE_COST, TurnBudget, UNCACHED_RESPONSE_COST, end_turn};
@@ -232,18 +232,21 @@ impl Http1Connection {
             self.cost += RESPONSE_COST;
         } else {
             let request = build_request(&head)?;
-            if needs_conversion(&self.site, &request, self.peer) {
-                return None;
-            }
-            self.respond(&head, address, request);
+            let response = respond_now(&self.site, request, self.peer)?;
+            self.write_response(&head, address, response);
             self.cost += UNCACHED_RESPONSE_COST;
         }
         Some(head.bytes.len())
     }
 
-    /// Answers a request that is not cached, and caches the response if possible.
-    fn respond(&mut self, head: &PlainRequestHead<'_>, address: Option<CacheAddress<'_>>, request: Request<()>) {
-        let (parts, body) = respond_now(&self.site, request, self.peer).into_parts();
+    /// Writes the response to a request that is not cached, and caches it if possible.
+    fn write_response(
+        &mut self,
+        head: &PlainRequestHead<'_>,
+        address: Option<CacheAddress<'_>>,
+        response: Response<LoggedBody>,
+    ) {
+        let (parts, body) = response.into_parts();
         debug_assert!(!body.is_streamed(), "a response that is available at once has a length");
         let closes = parts.headers.get(CONNECTION).is_some_and(|value| value == "close");
         let out = &mut self.send_buffer.buffer;

@@ -5,7 +5,7 @@ use http::{Method, Request};
 use tokio::sync::oneshot;
 
 use crate::post_resources::post_body_limits;
-use crate::request_body::{BodyFault, CollectedBody, CountedBytes};
+use crate::request_body::{BodyFault, BodyLimits, CollectedBody, CountedBytes};
 
 use super::Http2Connection;
 use super::frame::{ErrorCode, Http2Error};
@@ -30,15 +30,20 @@ struct PartialBody {
 }
 
 impl RequestBodies {
-    /// Starts collecting the body of a stream, of up to `max_bytes` bytes; `None` if there are too many.
-    fn add(&mut self, stream: u32, max_bytes: usize) -> Option<CollectedBody> {
+    /// Starts collecting the body of a stream within these limits; `None` if there are too many.
+    fn add(&mut self, stream: u32, limits: BodyLimits) -> Option<CollectedBody> {
         // The responses to some of them may have been sent without their bodies.
         self.bodies.retain(|body| !body.sender.is_closed());
         if self.bodies.len() >= MAX_COLLECTED_BODIES {
             return None;
         }
         let (sender, receiver) = oneshot::channel();
-        self.bodies.push(PartialBody { stream, max_bytes, bytes: CountedBytes::default(), sender });
+        self.bodies.push(PartialBody {
+            stream,
+            max_bytes: limits.max_bytes,
+            bytes: CountedBytes::new(limits.memory),
+            sender,
+        });
         Some(CollectedBody::Awaited(receiver))
     }
 
@@ -94,7 +99,7 @@ impl Http2Connection {
         let limits = target.filter(|_| is_post).and_then(|target| post_body_limits(&self.site, target.as_str()));
         let Some(limits) = limits else { return Ok(request.map(|()| CollectedBody::Empty)) };
         let refused = Http2Error::Stream(id, ErrorCode::RefusedStream);
-        let body = self.request_bodies.add(id, limits.max_bytes).ok_or(refused)?;
+        let body = self.request_bodies.add(id, limits).ok_or(refused)?;
         self.receive_window.collect(id);
         Ok(request.map(|()| body))
     }
@@ -102,9 +107,14 @@ impl Http2Connection {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::held_bytes::HeldBytes;
 
     const MAX_BYTES: usize = 8 << 10;
+    static MEMORY: HeldBytes = HeldBytes::new(1 << 20);
+    static LIMITS: BodyLimits = BodyLimits { max_bytes: MAX_BYTES, timeout: Duration::ZERO, memory: &MEMORY };
 
     fn awaited(body: CollectedBody) -> oneshot::Receiver<Result<CountedBytes, BodyFault>> {
         match body {
@@ -116,7 +126,7 @@ mod tests {
     #[test]
     fn a_collected_body_is_delivered_when_it_is_complete_or_too_large() {
         let mut bodies = RequestBodies::default();
-        let [mut short, mut long, mut reset] = [1, 3, 5].map(|stream| awaited(bodies.add(stream, MAX_BYTES).unwrap()));
+        let [mut short, mut long, mut reset] = [1, 3, 5].map(|stream| awaited(bodies.add(stream, LIMITS).unwrap()));
         assert!(bodies.receive(1, b"ab"));
         assert!(bodies.receive(3, &[0; MAX_BYTES]));
         assert!(bodies.receive(1, b"c"));
@@ -134,7 +144,7 @@ mod tests {
     #[test]
     fn a_body_for_which_no_response_waits_is_dropped_with_the_next_content() {
         let mut bodies = RequestBodies::default();
-        let receiver = awaited(bodies.add(1, MAX_BYTES).unwrap());
+        let receiver = awaited(bodies.add(1, LIMITS).unwrap());
         assert!(bodies.receive(1, b"ab"));
         drop(receiver);
         assert!(!bodies.receive(1, b"c") && bodies.bodies.is_empty());
@@ -144,9 +154,9 @@ mod tests {
     fn a_connection_collects_a_bounded_number_of_bodies() {
         let mut bodies = RequestBodies::default();
         let mut receivers: Vec<_> =
-            (0..MAX_COLLECTED_BODIES as u32).map(|n| awaited(bodies.add(n, MAX_BYTES).unwrap())).collect();
-        assert!(bodies.add(99, MAX_BYTES).is_none());
+            (0..MAX_COLLECTED_BODIES as u32).map(|n| awaited(bodies.add(n, LIMITS).unwrap())).collect();
+        assert!(bodies.add(99, LIMITS).is_none());
         receivers.pop();
-        assert!(bodies.add(99, MAX_BYTES).is_some(), "the response to a dropped request does not wait for its body");
+        assert!(bodies.add(99, LIMITS).is_some(), "the response to a dropped request does not wait for its body");
     }
 }

@@ -3,14 +3,14 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use http::header::{ACCEPT, HOST, IF_NONE_MATCH};
+use http::header::{ACCEPT, HOST, IF_NONE_MATCH, RETRY_AFTER};
 use http::{Method, Request};
 use http_body_util::BodyExt;
 
 use super::*;
 use crate::handler::{handle, handle_deferred};
 use crate::test_versions::version_with_files;
-use crate::{AssistantSettings, SiteSettings};
+use crate::{AssistantSettings, HostList, SiteSettings};
 
 const PAGES: [(&str, &str); 6] = [
     ("404.html", "<h1>Missing</h1>"),
@@ -23,7 +23,7 @@ const PAGES: [(&str, &str); 6] = [
 
 fn settings(markdown: bool, llms: bool) -> Arc<AssistantSettings> {
     let mcp_per_minute = NonZeroU32::MIN;
-    Arc::new(AssistantSettings { mcp: false, mcp_per_minute, markdown, llms, hosts: Vec::new(), ask: None })
+    Arc::new(AssistantSettings { mcp: false, mcp_per_minute, markdown, llms, hosts: HostList::default(), ask: None })
 }
 
 fn site(files: &[(&str, &str)]) -> Arc<Site> {
@@ -77,7 +77,10 @@ async fn every_page_has_markdown_beside_it_and_the_markdown_of_the_site_wins() {
     ] {
         let answer = get(&site, target, &[]).await;
         assert_eq!((answer.status(), answer.field("content-type")), (200, Some(MARKDOWN_TYPE)), "{target}");
-        assert_eq!((answer.field("vary"), answer.field("x-robots-tag")), (Some("accept"), Some("noindex")));
+        assert_eq!(
+            (answer.field("vary"), answer.field("x-robots-tag")),
+            (Some("accept, accept-encoding"), Some("noindex"))
+        );
         assert_eq!(answer.field("link"), Some("</docs/llms.txt>; rel=\"describedby\""));
         assert!(answer.field("content-location").is_none());
         assert_eq!(answer.text().await, expected, "{target}");

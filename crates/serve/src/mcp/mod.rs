@@ -12,6 +12,7 @@ mod arguments;
 mod cursor;
 pub(crate) mod dispatch;
 pub(crate) mod http_message;
+mod line_transport;
 mod page_address;
 mod page_part;
 mod server;

@@ -11,7 +11,7 @@ use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::tools::RESOURCE_PREFIX;
-use crate::own_origin::HostAndPort;
+use crate::named_host::HostAndPort;
 
 /// The number of redirects that are followed; browsers stop at 20.
 const MAX_REDIRECTS: usize = 20;
@@ -30,14 +30,23 @@ pub(super) enum PageAddressFault {
     NotPage,
 }
 
-/// Finds the file of the page to which an address leads, directly or by redirects of the site. `is_own_host` decides
-/// whether a host is one of this site.
+/// A page that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AddressedPage {
+    /// The number of the file in the version.
+    pub(super) file: usize,
+    /// The decoded address at which the site answers with it, with its leading slash.
+    pub(super) address: Vec<u8>,
+}
+
+/// Finds the page to which an address leads, directly or by redirects of the site. `is_own_host` decides whether a host
+/// is one of this site.
 pub(super) fn find_page(
     version: &SealedVersion,
     addresses: &AddressSettings,
     url: &str,
     is_own_host: impl Fn(&HostAndPort) -> bool,
-) -> Result<usize, PageAddressFault> {
+) -> Result<AddressedPage, PageAddressFault> {
     let url = url.trim();
     let url = &url[..url.find(['#', '?']).unwrap_or(url.len())];
     let base_path = &addresses.base_path;
@@ -99,12 +108,12 @@ fn follow(
     version: &SealedVersion,
     settings: &RouteSettings<'_>,
     mut address: Vec<u8>,
-) -> Result<usize, PageAddressFault> {
+) -> Result<AddressedPage, PageAddressFault> {
     for _ in 0..MAX_REDIRECTS {
         let location = match route_address(version, settings, &address, None) {
             RouteResult::File(file) | RouteResult::Rewritten(file, 200) => {
                 let is_page = is_page(version.index().path(file));
-                return if is_page { Ok(file) } else { Err(PageAddressFault::NotPage) };
+                return if is_page { Ok(AddressedPage { file, address }) } else { Err(PageAddressFault::NotPage) };
             }
             RouteResult::NotFound | RouteResult::Rewritten(..) => return Err(PageAddressFault::NotFound),
             RouteResult::RuleRedirect(_, location) | RouteResult::CanonicalRedirect(location) => location,
@@ -140,7 +149,7 @@ mod tests {
         let version = version_with_files(&FILES, 0);
         let addresses = AddressSettings { base_path: "/docs/".to_owned(), ..AddressSettings::default() };
         let own = HostAndPort::parse(&HeaderValue::from_static("docs.example:8080")).unwrap();
-        let file = find_page(&version, &addresses, url, |host| *host == own)?;
+        let file = find_page(&version, &addresses, url, |host| *host == own)?.file;
         Ok(String::from_utf8(version.index().path(file).to_vec()).unwrap())
     }
 

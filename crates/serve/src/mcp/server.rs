@@ -20,8 +20,8 @@ use super::arguments::{ListPagesArguments, ReadPageArguments, SearchDocsArgument
 use super::site_reader::{SiteReader, ToolAnswer};
 use super::tools::{INSTRUCTIONS, ToolName, page_template};
 use crate::mcp_statistics::{McpOperation, McpOutcome};
-use crate::own_origin::HostAndPort;
-use crate::search::{AnswerFormat, SearchFailure, SearchParameters, SearchQuery};
+use crate::named_host::HostAndPort;
+use crate::search::{AnswerFormat, SearchAudience, SearchFailure, SearchParameters, SearchQuery};
 use crate::site::Site;
 
 /// The versions of the protocol that are answered, oldest first.
@@ -130,6 +130,7 @@ impl McpServer {
         let query = SearchQuery {
             parameters,
             format: AnswerFormat::Json,
+            audience: SearchAudience::Assistants,
             index,
             version: Arc::clone(&self.reader.version),
             addresses: self.reader.addresses.clone(),
@@ -172,13 +173,20 @@ impl McpServer {
         result
     }
 
+    /// Returns the tool of a call whose arguments are not a JSON object, which rmcp does not recognise as a call.
+    fn find_tool_with_wrong_arguments(&self, request: &CustomRequest) -> Option<ToolName> {
+        let params = request.params.as_ref().filter(|_| request.method == "tools/call")?;
+        params.get("arguments").filter(|arguments| !arguments.is_object())?;
+        ToolName::parse(params.get("name")?.as_str()?).filter(|tool| self.offers(*tool))
+    }
+
     fn count_other(&self) {
         self.site().mcp.count(McpOperation::Other, McpOutcome::Ok);
     }
 }
 
-/// Returns whether the client knows the fields with which an answer says how long it may be stored.
-fn has_cache_fields(context: &RequestContext<RoleServer>) -> bool {
+/// Returns whether the client uses the version in which results have a type, and say how long they may be stored.
+fn is_of_2026_07_28(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
@@ -211,7 +219,7 @@ impl ServerHandler for McpServer {
         self.count_other();
         let tools = ToolName::ALL.into_iter().filter(|tool| self.offers(*tool)).map(ToolName::definition);
         let mut result = ListToolsResult::with_all_items(tools.collect());
-        if has_cache_fields(&context) {
+        if is_of_2026_07_28(&context) {
             result = result.with_ttl_ms(CACHE_TTL_MS).with_cache_scope(self.reader.cache_scope());
         }
         Ok(result)
@@ -245,7 +253,7 @@ impl ServerHandler for McpServer {
         let (resources, next_cursor) = self.run_resource_job(McpOperation::ListResources, job).await?;
         let mut result = ListResourcesResult::with_all_items(resources);
         result.next_cursor = next_cursor;
-        if has_cache_fields(&context) {
+        if is_of_2026_07_28(&context) {
             result = result.with_ttl_ms(CACHE_TTL_MS).with_cache_scope(self.reader.cache_scope());
         }
         Ok(result)
@@ -259,7 +267,7 @@ impl ServerHandler for McpServer {
         refuse_cursor(request)?;
         self.count_other();
         let mut result = ListResourceTemplatesResult::with_all_items(vec![page_template()]);
-        if has_cache_fields(&context) {
+        if is_of_2026_07_28(&context) {
             result = result.with_ttl_ms(CACHE_TTL_MS).with_cache_scope(self.reader.cache_scope());
         }
         Ok(result)
@@ -273,7 +281,7 @@ impl ServerHandler for McpServer {
         let job = move |reader: &SiteReader| reader.read_resource(&request.uri);
         let contents = self.run_resource_job(McpOperation::ReadResource, job).await?;
         let mut result = ReadResourceResult::new(vec![contents]);
-        if has_cache_fields(&context) {
+        if is_of_2026_07_28(&context) {
             result = result.with_ttl_ms(CACHE_TTL_MS).with_cache_scope(self.reader.cache_scope());
         }
         Ok(result.into())
@@ -282,8 +290,21 @@ impl ServerHandler for McpServer {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
+        if let Some(tool) = self.find_tool_with_wrong_arguments(&request) {
+            self.site().mcp.count(tool.operation(), McpOutcome::Advice);
+            let advice = ToolAnswer::advice(
+                "arguments must be a JSON object; see the input schema of the tool",
+                McpOutcome::Advice,
+            );
+            let mut result = serde_json::to_value(advice.result)
+                .map_err(|_| ErrorData::internal_error("the answer cannot be encoded", None))?;
+            if !is_of_2026_07_28(&context) {
+                result.as_object_mut().map(|fields| fields.remove("resultType"));
+            }
+            return Ok(CustomResult::new(result));
+        }
         self.site().mcp.count(McpOperation::Other, McpOutcome::Refused);
         if KNOWN_METHODS.contains(&request.method.as_str()) {
             return Err(ErrorData::invalid_params("the parameters do not fit the method", None));

@@ -8,8 +8,8 @@ use percent_encoding::percent_decode_str;
 use rmcp::model::{CacheScope, CallToolResult, ContentBlock, ErrorData, Resource, ResourceContents};
 use serde_json::{Value, json};
 
-use docwharf_search::extract::is_invisible;
-use docwharf_search::index::{SearchIndex, find_listed_address};
+use docwharf_search::extract::{PageExclusion, is_invisible};
+use docwharf_search::index::{SearchIndex, find_listed_address, is_withheld};
 use docwharf_search::markdown::PageMarkdown;
 use docwharf_search::page::SearchResponse;
 use docwharf_site::lookup::AddressSettings;
@@ -18,11 +18,11 @@ use docwharf_site::sealed_version::SealedVersion;
 
 use super::arguments::{ListPagesArguments, ReadPageArguments};
 use super::cursor::ListIdentity;
-use super::page_address::{PageAddressFault, find_page, page_url, resource_uri};
+use super::page_address::{AddressedPage, PageAddressFault, find_page, page_url, resource_uri};
 use super::page_part::{MAX_PART_CHARS, PagePart, cut_part};
 use super::tools::{MARKDOWN_TYPE, RESOURCE_PREFIX};
 use crate::mcp_statistics::McpOutcome;
-use crate::own_origin::HostAndPort;
+use crate::named_host::{HostAndPort, HostList};
 use crate::page_markdown;
 use crate::search::section_in_site;
 use crate::site::Site;
@@ -63,7 +63,7 @@ pub(super) struct SiteReader {
     /// The host that the request names.
     host: Option<HostAndPort>,
     /// The hosts of the site (`assistant.hosts`).
-    hosts: Vec<String>,
+    hosts: HostList,
 }
 
 /// A page of a list.
@@ -82,19 +82,17 @@ struct PageListPart {
 impl SiteReader {
     /// Creates a reader of a version that the site serves. `host` is the one that the request names.
     pub(super) fn new(site: Arc<Site>, version: Arc<SealedVersion>, host: Option<HostAndPort>) -> SiteReader {
-        let addresses = AddressSettings {
-            base_path: site.settings.base_path.clone(),
-            slashes: site.settings.slashes,
-            rules: Arc::clone(&site.rules()),
-        };
+        let addresses = site.address_settings();
         let exclude = site.search.excluded_addresses();
         let hosts = site.assistant_settings().map(|settings| settings.hosts.clone()).unwrap_or_default();
         SiteReader { site, version, addresses, exclude, host, hosts }
     }
 
-    /// Returns who may store an answer: everyone, unless only some clients may read the site.
+    /// Returns who may store an answer: everyone, unless only some clients may read the site, or its version is not
+    /// published.
     pub(super) fn cache_scope(&self) -> CacheScope {
-        if self.site.access_control().rules.is_open() { CacheScope::Public } else { CacheScope::Private }
+        let is_public = !self.site.settings.is_unpublished && self.site.access_control().rules.is_open();
+        if is_public { CacheScope::Public } else { CacheScope::Private }
     }
 
     /// Removes the base path from a section, which models copy from addresses.
@@ -125,12 +123,13 @@ impl SiteReader {
 
     /// Answers `read_page`.
     pub(super) fn read_page(&self, arguments: &ReadPageArguments) -> ToolAnswer {
-        let file = match self.find_page(&arguments.url) {
-            Ok(file) => file,
+        let (file, page) = match self.find_readable_page(&arguments.url) {
+            Ok((file, Some(page))) => (file, page),
+            Ok((_, None)) => {
+                let advice = "this page cannot be read as Markdown; read another page";
+                return ToolAnswer::advice(advice, McpOutcome::Failed);
+            }
             Err(fault) => return ToolAnswer::advice(self.advise(fault), McpOutcome::Advice),
-        };
-        let Some(page) = page_markdown::find(&self.site, &self.version, file) else {
-            return ToolAnswer::advice("this page cannot be read as Markdown; read another page", McpOutcome::Failed);
         };
         let range = match &arguments.section {
             None => 0..page.text.len(),
@@ -222,9 +221,8 @@ impl SiteReader {
         if !uri.starts_with(RESOURCE_PREFIX) {
             return Err(not_found(format!("the URIs of this server begin with {RESOURCE_PREFIX}")));
         }
-        let file = self.find_page(uri).map_err(|fault| not_found(fault.to_string()))?;
-        let page = page_markdown::find(&self.site, &self.version, file)
-            .ok_or_else(|| ErrorData::internal_error("the page cannot be read as Markdown", None))?;
+        let (_, page) = self.find_readable_page(uri).map_err(|fault| not_found(fault.to_string()))?;
+        let page = page.ok_or_else(|| ErrorData::internal_error("the page cannot be read as Markdown", None))?;
         let whole = 0..page.text.len();
         let part = cut_part(&page.text, &page.block_starts, whole, 0, MAX_RESOURCE_CHARS);
         let Some(PagePart { text, next_offset, .. }) = part else {
@@ -239,10 +237,20 @@ impl SiteReader {
         Ok(ResourceContents::text(text, uri).with_mime_type(MARKDOWN_TYPE))
     }
 
-    fn find_page(&self, url: &str) -> Result<usize, PageAddressFault> {
-        find_page(&self.version, &self.addresses, url, |host| {
+    /// Finds the page at an address: its file, and its Markdown unless it cannot be read. A page that asks not to be
+    /// indexed, or that the operator leaves out, is as if it were not there.
+    fn find_readable_page(&self, url: &str) -> Result<(usize, Option<Arc<PageMarkdown>>), PageAddressFault> {
+        let AddressedPage { file, address } = find_page(&self.version, &self.addresses, url, |host| {
             self.host.as_ref().is_some_and(|own| own.may_be_same(host)) || host.is_listed(&self.hosts)
-        })
+        })?;
+        if is_withheld(&self.version, &self.addresses, &self.exclude, file, Some(&address)) {
+            return Err(PageAddressFault::NotFound);
+        }
+        let page = page_markdown::find(&self.site, &self.version, file);
+        if page.as_ref().is_some_and(|page| page.exclusion == Some(PageExclusion::NoIndex)) {
+            return Err(PageAddressFault::NotFound);
+        }
+        Ok((file, page))
     }
 
     /// Returns the text for a model that has passed an address without a page.
@@ -270,6 +278,9 @@ impl SiteReader {
     /// Returns the address and the title of a file; `None` if it is not a page that readers find.
     fn list_page(&self, index: Option<&SearchIndex>, file: usize) -> Option<PageListEntry> {
         let address = find_listed_address(&self.version, &self.addresses, &self.exclude, file)?;
+        if is_withheld(&self.version, &self.addresses, &self.exclude, file, None) {
+            return None;
+        }
         let path = std::str::from_utf8(self.version.index().path(file)).ok()?;
         if let Some(index) = index {
             let page = index.find_page(path)?;

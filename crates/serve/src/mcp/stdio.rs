@@ -1,13 +1,15 @@
 //! The server on the standard streams of this process, for a client that has started it.
 
-use rmcp::service::{RoleServer, ServerInitializeError};
-use rmcp::transport::async_rw::AsyncRwTransport;
+use std::time::Duration;
+
+use rmcp::service::ServerInitializeError;
 use rmcp::transport::stdio_pipes;
 
+use super::line_transport;
 use super::server::McpServer;
 
-/// The maximum length of a message, in bytes. Longer ones are dropped.
-const MAX_LINE_BYTES: usize = 64 << 10;
+/// The time in which a client that has closed standard input must read the last lines.
+const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reason why the server on the standard streams has ended before its client has closed them.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +26,14 @@ pub enum McpStdioError {
 /// Nothing else may be written to standard output.
 pub async fn serve_stdio(server: McpServer) -> Result<(), McpStdioError> {
     let (input, output) = stdio_pipes();
-    let transport = AsyncRwTransport::<RoleServer, _, _>::new(input, output).with_max_line_length(MAX_LINE_BYTES);
-    let service = match rmcp::serve_server(server, transport).await {
-        Ok(service) => service,
+    let (transport, writer) = line_transport::start(input, output);
+    let result = match rmcp::serve_server(server, transport).await {
+        Ok(service) => service.waiting().await.map(drop).map_err(McpStdioError::Failed),
         // The client has ended, perhaps because it only wanted to know whether the server starts.
-        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
-        Err(error) => return Err(McpStdioError::Begin(Box::new(error))),
+        Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+        Err(error) => Err(McpStdioError::Begin(Box::new(error))),
     };
-    service.waiting().await.map(drop).map_err(McpStdioError::Failed)
+    // A client that has ended reads nothing more.
+    let _ = tokio::time::timeout(LAST_LINES_TIMEOUT, writer).await;
+    result
 }

@@ -9,10 +9,17 @@ use std::time::Duration;
 use http::HeaderMap;
 use serde_json::{Value, json};
 
+use docwharf_base::model::cidr::IpRanges;
+use docwharf_site::rules::header_fields::RuleOwner;
+use docwharf_site::rules::pattern::{Pattern, PatternDialect};
+use docwharf_site::rules::{RuleDraft, RuleSet};
+
 use super::dispatch::answer_request;
 use super::http_message::{McpHeaders, McpMessage, check_message};
 use super::*;
+use crate::access::{AccessControl, AccessRules};
 use crate::assistant_settings::AssistantSettings;
+use crate::named_host::HostList;
 use crate::search::{SearchSettings, test_indexes};
 use crate::test_versions::version_with_files;
 use crate::{Site, SiteSettings};
@@ -44,7 +51,7 @@ fn site_with(files: &[(&str, &str)], search: SearchSettings) -> Arc<Site> {
         mcp_per_minute: NonZeroU32::MAX,
         markdown: true,
         llms: true,
-        hosts: vec!["docs.example".to_owned()],
+        hosts: HostList::parse(&["docs.example"]),
         ask: None,
     })));
     site
@@ -255,6 +262,108 @@ async fn pages_are_resources() {
     }
     let refused = send(&site, "resources/list", json!({ "cursor": "x" })).await;
     assert_eq!(refused["error"]["code"], -32602);
+}
+
+/// Returns a site with a page that each way to withhold a page withholds, and their addresses below the base path.
+fn site_with_withheld_pages() -> (Arc<Site>, [&'static str; 4]) {
+    let withheld = |text: &str| format!("<title>Withheld {text}</title><main><p>Anchors, withheld {text}.</p></main>");
+    let noindex = format!("<meta name=robots content=noindex>{}", withheld("one"));
+    let (by_bundle, by_operator, by_exclude) = (withheld("two"), withheld("three"), withheld("four"));
+    let site = site_with(
+        &[
+            ("_headers", "/closed/*\n X-Robots-Tag: noindex, nofollow\n"),
+            ("_redirects", "/moved /closed/b 301\n/shown/* /open.html 200\n"),
+            ("a.html", &noindex),
+            ("closed/b.html", &by_bundle),
+            ("drafts/c.html", &by_operator),
+            ("internal/d.html", &by_exclude),
+            ("open.html", "<title>Open</title><main><p>Anchors for all.</p></main>"),
+        ],
+        SearchSettings {
+            exclude: Arc::new(
+                ["/internal/:rest*", "/shown/none"]
+                    .map(|source| Pattern::parse(source, PatternDialect::DocsJson).unwrap()),
+            ),
+            ..test_indexes::settings()
+        },
+    );
+    let mut draft = RuleDraft::default();
+    let rule = draft.fields.add_rule(Pattern::parse("/drafts/*", PatternDialect::Netlify).unwrap()).unwrap();
+    draft.fields.add_field(rule, "X-Robots-Tag", "none", RuleOwner::Operator).unwrap();
+    site.set_rules(Arc::new(RuleSet::new(draft)));
+    (site, ["a.html", "closed/b.html", "drafts/c.html", "internal/d.html"])
+}
+
+#[tokio::test]
+async fn a_page_that_is_not_to_be_indexed_is_as_if_it_were_not_there() {
+    let (site, withheld) = site_with_withheld_pages();
+    for address in withheld.iter().copied().chain(["a", "closed/b", "moved", "shown/none", "a.md"]) {
+        let url = format!("/docs/{address}");
+        let text = advice(&site, "read_page", json!({ "url": url })).await;
+        assert!(text.starts_with("there is no page at this address; call "), "{address}: {text}");
+        let read = send(&site, "resources/read", json!({ "uri": format!("docwharf:///{address}") })).await;
+        assert_eq!(read["error"]["code"], -32002, "{address}");
+    }
+    assert_eq!(value(&site, "read_page", json!({ "url": "/docs/shown/x" })).await["title"], "Open");
+    for has_index in [true, false] {
+        if !has_index {
+            site.set_search_index(None);
+        }
+        let list = value(&site, "list_pages", json!({})).await;
+        assert_eq!(list["pages"], json!([{ "url": "/docs/open.html", "title": "Open" }]), "{has_index}");
+        let list = send(&site, "resources/list", json!({})).await["result"]["resources"].clone();
+        assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
+    }
+}
+
+#[tokio::test]
+async fn search_docs_finds_no_page_that_read_page_does_not_have() {
+    let (site, _) = site_with_withheld_pages();
+    let found = value(&site, "search_docs", json!({ "query": "anchors" })).await;
+    let urls: Vec<&str> =
+        found["results"].as_array().unwrap().iter().map(|result| result["url"].as_str().unwrap()).collect();
+    assert_eq!(urls, ["/docs/open.html"]);
+}
+
+#[tokio::test]
+async fn arguments_that_are_no_object_are_answered_with_advice() {
+    let site = site();
+    for arguments in [json!([]), json!("/docs/"), json!(7), json!(true)] {
+        let text = advice(&site, "read_page", arguments.clone()).await;
+        assert!(text.starts_with("arguments must be a JSON object"), "{text}");
+        let call = json!({ "name": "read_page", "arguments": arguments });
+        let (status, answer) = send_as(&site, "2026-07-28", "tools/call", call.clone()).await;
+        assert_eq!((status, &answer["result"]["isError"]), (200, &json!(true)), "{answer}");
+        assert_eq!(answer["result"]["resultType"], "complete");
+        assert!(send(&site, "tools/call", call).await["result"].get("resultType").is_none());
+        let unknown = send(&site, "tools/call", json!({ "name": "x", "arguments": arguments })).await;
+        assert_eq!(unknown["error"]["code"], -32602);
+    }
+    let counted = site.mcp_statistics().count(McpOperation::ReadPage, McpOutcome::Advice);
+    assert_eq!(counted, 12);
+}
+
+#[tokio::test]
+async fn only_the_client_may_store_answers_of_a_site_that_not_everyone_may_read() {
+    let rules = AccessRules { allow: Some(IpRanges::default()), user_header: None };
+    let closed = AccessControl { rules, proxies: IpRanges::default() };
+    for (is_unpublished, access_control, expected) in [
+        (false, AccessControl::default(), "public"),
+        (true, AccessControl::default(), "private"),
+        (false, closed, "private"),
+    ] {
+        let site = Site::new(SiteSettings { is_unpublished, access_control, ..SiteSettings::default() });
+        site.set_version(version_with_files(&FILES, 0));
+        site.set_assistant_settings(Some(Arc::default()));
+        for (method, params) in [
+            ("server/discover", json!({})),
+            ("tools/list", json!({})),
+            ("resources/read", json!({ "uri": "docwharf:///" })),
+        ] {
+            let (_, answer) = send_as(&site, "2026-07-28", method, params).await;
+            assert_eq!(answer["result"]["cacheScope"], expected, "{method} {is_unpublished}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -6,14 +6,14 @@ use std::time::Duration;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
-use http::{HeaderValue, Response, StatusCode};
+use http::{Response, StatusCode};
 use serde::{Serialize, Serializer};
 
 use crate::body::ResponseBody;
 use crate::fixed_responses::uncached_response;
 use crate::request_body::CountedBytes;
 
+use super::BODY_MEMORY;
 use super::header_fields::list_response_fields;
 use super::target_client::TargetResponse;
 
@@ -105,7 +105,7 @@ pub(crate) fn render_answer(response: &TargetResponse, took: Duration) -> Option
         ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         body,
     };
-    let mut json = CountedBytes::default();
+    let mut json = CountedBytes::new(&BODY_MEMORY);
     if !json.reserve(answer.body.json_len() + FRAME_BYTES) {
         return None;
     }
@@ -124,18 +124,11 @@ pub(crate) fn refuse(status: StatusCode, error: &str, message: impl fmt::Display
     uncached_response(status, JSON_TYPE, json.to_string())
 }
 
-/// Creates a refusal after which the client may try again in so many seconds.
-pub(crate) fn refuse_for(seconds: &'static str, response: Response<ResponseBody>) -> Response<ResponseBody> {
-    let mut response = response;
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));
-    response
-}
-
 #[cfg(test)]
 mod tests {
     use base64::Engine;
-    use http::HeaderMap;
     use http::header::CONTENT_TYPE;
+    use http::{HeaderMap, HeaderValue};
     use serde_json::{Value, json};
 
     use super::*;
@@ -143,7 +136,7 @@ mod tests {
     fn answer(body: &[u8], is_truncated: bool) -> Value {
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-        let mut content = CountedBytes::default();
+        let mut content = CountedBytes::new(&BODY_MEMORY);
         assert!(content.append(body));
         let response = TargetResponse { status: StatusCode::CREATED, fields, body: content, is_truncated };
         serde_json::from_slice(&render_answer(&response, Duration::from_millis(12)).unwrap()).unwrap()

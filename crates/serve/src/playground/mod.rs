@@ -29,12 +29,12 @@ use arc_swap::{ArcSwapOption, Guard};
 use rustls::ClientConfig;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::net::client::build_tls_config;
 
+use super::held_bytes::HeldBytes;
 use super::playground_settings::PlaygroundSettings;
-use super::request_body::{BODY_MEMORY, BodyLimits, MAX_BODY_MEMORY_BYTES};
+use super::request_body::BodyLimits;
 use super::request_rate::RequestRate;
 use super::search::SearchAsset;
 
@@ -46,6 +46,11 @@ pub(crate) use script::is_script_path;
 
 /// The deadline for a complete body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The least memory of the bodies of all requests of the process, and of what is made from them until it is sent. It is
+/// more if larger bodies are permitted.
+const MIN_BODY_MEMORY_BYTES: u64 = 64 << 20;
+/// That memory.
+pub(super) static BODY_MEMORY: HeldBytes = HeldBytes::new(MIN_BODY_MEMORY_BYTES);
 /// The largest number of requests to targets at a time.
 const MAX_PARALLEL_REQUESTS: usize = 32;
 
@@ -101,7 +106,7 @@ impl PlaygroundInForce {
         };
         // Twice a request and its JSON, or a response and its JSON, at a time, however large they may be.
         let largest = settings.max_request.saturating_mul(4).saturating_add(settings.max_response.saturating_mul(3));
-        BODY_MEMORY.set_limit(largest.max(MAX_BODY_MEMORY_BYTES).max(BODY_MEMORY.limit()));
+        BODY_MEMORY.set_limit(largest.max(BODY_MEMORY.limit()));
         let script = settings.rewrite.then(|| script::render_script_asset(&settings.allow, base_path));
         PlaygroundInForce { settings, tls, script }
     }
@@ -126,7 +131,8 @@ impl Playground {
     /// Returns the limits of the bodies of requests; `None` while the playground is off.
     pub(super) fn body_limits(&self) -> Option<BodyLimits> {
         let max_bytes = max_json_bytes(self.in_force.load().as_ref()?.settings.max_request);
-        Some(BodyLimits { max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX), timeout: BODY_TIMEOUT })
+        let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        Some(BodyLimits { max_bytes, timeout: BODY_TIMEOUT, memory: &BODY_MEMORY })
     }
 
     /// Returns what is in force, for the duration of one request; `None` while the playground is off.
@@ -136,7 +142,7 @@ impl Playground {
 
     /// Counts a request of a client and returns whether it is allowed.
     pub(super) fn allows_request_from(&self, address: IpAddr, per_minute: u32) -> bool {
-        self.rate.allow(address, now_unix_seconds().cast_unsigned(), per_minute)
+        self.rate.allow_now(address, per_minute)
     }
 
     /// Takes the permit for a request to a target, which lasts until it is dropped; `None` if there are too many.

@@ -30,6 +30,7 @@ use docwharf_base::net::public_address::is_public_or_listed;
 
 use crate::request_body::CountedBytes;
 
+use super::BODY_MEMORY;
 use super::request::TargetRequest;
 use super::target_url::TargetUrl;
 
@@ -181,7 +182,7 @@ async fn read_response(
     if head.status.is_informational() {
         return Err(TargetFault::NoUsableResponse);
     }
-    let (mut body, mut is_truncated) = (CountedBytes::default(), false);
+    let (mut body, mut is_truncated) = (CountedBytes::new(&BODY_MEMORY), false);
     while let Some(frame) = content.frame().await {
         let Ok(mut data) = frame.map_err(|_| TargetFault::NoUsableResponse)?.into_data() else { continue };
         let remaining = usize::try_from(max_response).unwrap_or(usize::MAX) - body.as_ref().len();

@@ -15,6 +15,7 @@ use docwharf_site::rules::pattern::{Pattern, PatternDialect};
 
 use super::*;
 use crate::handler::handle_deferred;
+use crate::named_host::HostList;
 use crate::playground_settings::AllowedTarget;
 use crate::request_body::RequestBody;
 use crate::search::{InjectMode, SearchSettings, test_indexes};
@@ -26,7 +27,7 @@ struct TestBody(String);
 
 impl RequestBody for TestBody {
     async fn read(self, limits: BodyLimits) -> Result<CountedBytes, BodyFault> {
-        let mut bytes = CountedBytes::default();
+        let mut bytes = CountedBytes::new(limits.memory);
         if self.0.len() > limits.max_bytes {
             return Err(BodyFault::TooLarge);
         }
@@ -93,7 +94,7 @@ fn allowed(address: SocketAddr) -> AllowedTarget {
 fn settings(allow: Vec<AllowedTarget>) -> PlaygroundSettings {
     PlaygroundSettings {
         allow,
-        hosts: vec!["docs.example".to_owned()],
+        hosts: HostList::parse(&["docs.example"]),
         timeout: Duration::from_secs(10),
         max_request: 1000,
         max_response: 1000,

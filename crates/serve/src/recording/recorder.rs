@@ -267,7 +267,7 @@ impl Recorder {
 
     /// Counts a request with events; returns false if this client has sent too many.
     pub(crate) fn allows_events_from(&self, address: IpAddr) -> bool {
-        self.event_rate.allow(address, now_unix_seconds().cast_unsigned(), MAX_EVENT_REQUESTS)
+        self.event_rate.allow_now(address, MAX_EVENT_REQUESTS)
     }
 
     /// Records the request of a page as a click if the search page has led to it.

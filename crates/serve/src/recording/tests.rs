@@ -45,7 +45,7 @@ fn send(site: &Site, method: &str, target: &str, fields: &[(HeaderName, &str)]) 
     for (name, value) in fields {
         request.headers_mut().insert(name.clone(), value.parse().unwrap());
     }
-    respond_now(site, request, PEER).status()
+    respond_now(site, request, PEER).expect("nothing is converted").status()
 }
 
 fn views(activity: &ReaderActivity) -> Vec<(String, ViewCounts)> {

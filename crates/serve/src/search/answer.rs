@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use docwharf_base::model::version::VersionId;
 use docwharf_search::analyze::SynonymTable;
-use docwharf_search::index::SearchIndex;
+use docwharf_search::index::{SearchIndex, is_withheld};
 use docwharf_search::page::{SearchPage, SearchPageContent, SearchResponse, render_page};
 use docwharf_search::query::{SearchError, SearchOutcome, SearchRequest};
-use docwharf_site::lookup::{AddressSettings, Slashes, is_answered};
+use docwharf_site::lookup::{AddressSettings, SiteFiles, Slashes, is_answered};
 use docwharf_site::rules::pattern::Pattern;
+use docwharf_site::rules::robots_tag::forbids_indexing;
+use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::parameters::SearchParameters;
@@ -37,11 +39,22 @@ impl AnswerFormat {
     }
 }
 
+/// The audience of the results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SearchAudience {
+    /// Readers of the site. A header rule with `X-Robots-Tag: noindex` is for crawlers of other sites, so it hides no
+    /// page from them.
+    Readers,
+    /// Programs and models, from which pages with such a rule are withheld, too.
+    Assistants,
+}
+
 /// A question, and everything that its answer depends on.
 #[derive(Debug)]
 pub(crate) struct SearchQuery {
     pub(crate) parameters: SearchParameters,
     pub(crate) format: AnswerFormat,
+    pub(crate) audience: SearchAudience,
     pub(crate) index: Arc<SearchIndex>,
     /// The version that is served. The index may be of an earlier one.
     pub(crate) version: Arc<SealedVersion>,
@@ -140,9 +153,27 @@ impl<'q> ServedPages<'q> {
         if self.query.exclude.iter().any(|pattern| pattern.matches(in_site.as_bytes()).is_some()) {
             return false;
         }
+        if self.query.audience == SearchAudience::Assistants && self.is_withheld(in_site.as_bytes()) {
+            return false;
+        }
         let addresses = &self.query.addresses;
         let address = format!("{}{address}", addresses.base_path);
         is_answered(&*self.query.version, addresses, self.slashes, address.as_bytes())
+    }
+}
+
+impl ServedPages<'_> {
+    /// Returns whether the page at an address of the site, with its leading slash, is withheld from assistants.
+    fn is_withheld(&self, address: &[u8]) -> bool {
+        let SearchQuery { version, addresses, exclude, .. } = self.query;
+        let settings =
+            RouteSettings { base_path: &addresses.base_path, slashes: self.slashes, rules: &addresses.rules };
+        match route_address(&**version, &settings, address, None) {
+            RouteResult::File(file) | RouteResult::Rewritten(file, 200) => {
+                is_withheld(version, addresses, exclude, file, Some(address))
+            }
+            _ => forbids_indexing(&version.rules().fields, &addresses.rules.fields, address),
+        }
     }
 }
 
@@ -203,6 +234,7 @@ mod tests {
         SearchQuery {
             parameters: SearchParameters { text: text.to_owned(), ..SearchParameters::default() },
             format: AnswerFormat::Json,
+            audience: SearchAudience::Readers,
             index: build_index(&version_with_files(index_of, 0)),
             version: Arc::new(version_with_files(served, 0)),
             addresses: AddressSettings { base_path: "/docs/".to_owned(), ..AddressSettings::default() },

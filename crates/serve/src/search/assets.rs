@@ -6,8 +6,7 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 
 use docwharf_base::codec::content_coding::{ContentCoding, ContentEncoder, StreamEnd, choose_encoder_level};
-use docwharf_base::codec::deflate::Deflater;
-use docwharf_base::codec::gzip::{GZIP_HEADER, encode_trailer};
+use docwharf_base::codec::gzip::encode_member;
 use docwharf_base::model::digest::Digest;
 use docwharf_search::page::{ASK_CSS, PAGE_CSS, SEARCH_CSS, render_ask_script, render_search_script};
 
@@ -97,7 +96,7 @@ impl SearchAsset {
         SearchAsset {
             media_type,
             digest: Digest::compute(&content),
-            gzip: CodedContent::new(encode_gzip(&content)),
+            gzip: CodedContent::new(encode_member(&content, GZIP_LEVEL)),
             brotli: encode(ContentCoding::Brotli, &content),
             zstd: encode(ContentCoding::Zstd, &content),
             content,
@@ -133,13 +132,6 @@ impl CodedContent {
     fn new(bytes: Vec<u8>) -> CodedContent {
         CodedContent { crc: crc32fast::hash(&bytes), bytes: bytes.into() }
     }
-}
-
-fn encode_gzip(content: &[u8]) -> Vec<u8> {
-    let mut out = GZIP_HEADER.to_vec();
-    Deflater::new(GZIP_LEVEL).encode_all(content, &mut out);
-    out.extend_from_slice(&encode_trailer(crc32fast::hash(content), content.len() as u64));
-    out
 }
 
 /// Encodes the content; `None` if the encoder fails, which it does without memory.

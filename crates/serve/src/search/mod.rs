@@ -21,7 +21,9 @@ pub(crate) mod test_indexes;
 pub use settings::{InjectMode, SearchBoxSettings, SearchSettings};
 pub use statistics::{QUERY_DURATION_BOUNDS, QueryOutcome, QueryStatistics};
 
-pub(crate) use answer::{AnswerFormat, SearchAnswer, SearchQuery, empty_response, render_answer, render_search_page};
+pub(crate) use answer::{
+    AnswerFormat, SearchAnswer, SearchAudience, SearchQuery, empty_response, render_answer, render_search_page,
+};
 pub(crate) use assets::SearchAsset;
 pub(crate) use parameters::{
     InvalidParameters, MAX_SECTION_BYTES, SearchParameters, may_be_language_tag, section_in_site,

@@ -274,7 +274,7 @@ mod tests {
 
     use super::*;
     use crate::search::SearchParameters;
-    use crate::search::answer::AnswerFormat;
+    use crate::search::answer::{AnswerFormat, SearchAudience};
     use crate::search::test_indexes;
     use crate::test_versions::version_with_files;
 
@@ -348,6 +348,7 @@ mod tests {
         SearchQuery {
             parameters: SearchParameters { text: "anchors".to_owned(), ..SearchParameters::default() },
             format: AnswerFormat::Json,
+            audience: SearchAudience::Readers,
             index: test_indexes::build_index(&version),
             version,
             addresses: docwharf_site::lookup::AddressSettings::default(),

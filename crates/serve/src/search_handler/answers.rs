@@ -1,7 +1,7 @@
 //! The responses of `search`: answers and refusals, as JSON or as a page.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, RETRY_AFTER, VARY};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -9,6 +9,7 @@ use docwharf_search::page::{PAGE_POLICY, SearchPageContent};
 
 use super::SearchQuestion;
 use crate::body::ResponseBody;
+use crate::fixed_responses::{BUSY_RETRY_SECONDS, with_retry_after};
 use crate::header_pool;
 use crate::held_bytes::hold_body;
 use crate::recording::recorded_fields::RecordedFields;
@@ -26,9 +27,7 @@ const ANSWER_CACHE: &str = "private, max-age=60";
 /// The Cache-Control of refusals, and of answers that may soon be others.
 const NO_STORE: &str = "no-store";
 /// The Retry-After while there is no index yet, in seconds.
-const INDEXING_RETRY_SECONDS: &str = "2";
-/// The Retry-After of a query that has waited for too long, in seconds.
-const BUSY_RETRY_SECONDS: &str = "1";
+const INDEXING_RETRY_SECONDS: u32 = 2;
 
 /// Counts the outcome of a request that has a question. Each is counted once, when its response is decided.
 fn count(context: &RequestContext<'_>, parameters: &SearchParameters, outcome: QueryOutcome) {
@@ -144,9 +143,8 @@ pub(super) fn refuse_without_index(
     }
     let state = json!({ "indexing": true });
     let content = SearchPageContent::IndexBuilding;
-    let mut response = refuse(context, StatusCode::SERVICE_UNAVAILABLE, format, parameters, &state, content);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(INDEXING_RETRY_SECONDS));
-    response
+    let response = refuse(context, StatusCode::SERVICE_UNAVAILABLE, format, parameters, &state, content);
+    with_retry_after(response, INDEXING_RETRY_SECONDS)
 }
 
 /// Refuses a question for which there was no time or no memory, and counts that.
@@ -158,9 +156,8 @@ fn refuse_busy(
     count(context, parameters, QueryOutcome::Busy);
     let error = json!({ "error": "too many searches at a time; try again in a second" });
     let content = SearchPageContent::Busy;
-    let mut response = refuse(context, StatusCode::SERVICE_UNAVAILABLE, format, parameters, &error, content);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(BUSY_RETRY_SECONDS));
-    response
+    let response = refuse(context, StatusCode::SERVICE_UNAVAILABLE, format, parameters, &error, content);
+    with_retry_after(response, BUSY_RETRY_SECONDS)
 }
 
 fn refuse(

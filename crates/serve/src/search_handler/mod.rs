@@ -15,7 +15,7 @@ use std::sync::Arc;
 use http::Response;
 use percent_encoding::percent_decode;
 
-use docwharf_site::lookup::{AddressSettings, BasePathMatch, match_base_path};
+use docwharf_site::lookup::{BasePathMatch, match_base_path};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::body::ResponseBody;
@@ -23,8 +23,8 @@ use super::conditional::{fails_match_of_weak_tag, matches_none_match};
 use super::negotiate::prefers_html_to_json;
 use super::request_context::RequestContext;
 use super::search::{
-    AnswerFormat, InvalidParameters, PendingAnswer, SearchAnswer, SearchAsset, SearchFailure, SearchParameters,
-    SearchQuery, SearchResource, SearchSettingsInForce, empty_response, render_answer,
+    AnswerFormat, InvalidParameters, PendingAnswer, SearchAnswer, SearchAsset, SearchAudience, SearchFailure,
+    SearchParameters, SearchQuery, SearchResource, SearchSettingsInForce, empty_response, render_answer,
 };
 use super::site::Site;
 
@@ -198,11 +198,7 @@ fn next_step(
     if fails_match_of_weak_tag(context.headers()) {
         return SearchStep::PreconditionFailed;
     }
-    let addresses = AddressSettings {
-        base_path: site.settings.base_path.clone(),
-        slashes: site.settings.slashes,
-        rules: Arc::clone(&site.rules()),
-    };
+    let addresses = site.address_settings();
     let is_indexing = index.as_ref().is_some_and(|index| index.version() != version.id);
     let tag = (!is_indexing).then(|| {
         let settings = &settings.answers_digest;
@@ -216,7 +212,16 @@ fn next_step(
         Some(index) if !question.parameters.is_empty() => {
             let parameters = question.parameters.clone();
             let (exclude, synonyms) = (Arc::clone(&settings.settings.exclude), Arc::clone(&settings.settings.synonyms));
-            let query = SearchQuery { parameters, format, index, version, addresses, exclude, synonyms };
+            let query = SearchQuery {
+                parameters,
+                format,
+                audience: SearchAudience::Readers,
+                index,
+                version,
+                addresses,
+                exclude,
+                synonyms,
+            };
             SearchStep::Run(question, Box::new(query))
         }
         _ => SearchStep::AnswerWithoutWords(question),

@@ -12,6 +12,7 @@ pub mod header_fields;
 pub mod netlify_files;
 pub mod operator_restrictions;
 pub mod pattern;
+pub mod robots_tag;
 pub mod route;
 pub(crate) mod rule;
 pub mod rule_check;

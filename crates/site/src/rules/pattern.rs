@@ -6,6 +6,7 @@
 //! for the rest of that segment. In both, a match takes one pass over the address, without backtracking.
 
 use percent_encoding::percent_decode_str;
+use serde::{Deserialize, Serialize};
 
 /// The maximum length of a source or destination in bytes.
 pub const MAX_SOURCE_BYTES: usize = 2000;
@@ -22,7 +23,7 @@ pub enum PatternDialect {
 }
 
 /// A part of a pattern. Only [`PatternToken::Literal`] contains slashes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum PatternToken {
     /// These bytes, percent-decoded.
     Literal(Box<[u8]>),
@@ -33,15 +34,15 @@ enum PatternToken {
 }
 
 /// The part that stands for any number of segments, and the tokens after it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PatternTail {
     /// Whether it stands for whole segments. Then the slash before them may be missing if there are none.
     is_whole_segments: bool,
     end: Vec<PatternToken>,
 }
 
-/// A parsed source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A parsed source. It can be passed to another process of this program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {
     head: Vec<PatternToken>,
     tail: Option<PatternTail>,
@@ -134,6 +135,11 @@ impl Pattern {
             (None, [PatternToken::Literal(literal)]) => Some(literal),
             _ => None,
         }
+    }
+
+    /// Returns whether the pattern matches every address, as `/*` does.
+    pub fn matches_every_address(&self) -> bool {
+        self.head.is_empty() && self.tail.as_ref().is_some_and(|tail| tail.end.is_empty())
     }
 
     /// Returns the names of the captures, in the order of their numbers.

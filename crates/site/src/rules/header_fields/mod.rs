@@ -14,6 +14,7 @@ use http::header::{
     CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
 
 use super::operator_restrictions::{OperatorRestrictions, remove_report_directives};
 use super::pattern::Pattern;
@@ -49,6 +50,15 @@ pub struct HeaderFieldRules {
     rules: Vec<HeaderRule>,
     change_count: usize,
     bytes: usize,
+}
+
+/// The effect of one rule on one field, as it is passed to another process of this program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldRule {
+    /// The addresses to which the rule applies.
+    pub pattern: Pattern,
+    /// The values that it sets, in their order; `None` removes the field.
+    pub values: Vec<Option<String>>,
 }
 
 /// Splits a line `Name: value`.
@@ -130,6 +140,35 @@ impl HeaderFieldRules {
         Ok(())
     }
 
+    /// Returns the effects of the rules on one field, in their order.
+    pub fn rules_about(&self, field: &HeaderName) -> impl Iterator<Item = FieldRule> {
+        self.rules.iter().filter_map(move |rule| {
+            let values = rule.changes.iter().filter(|change| change.field() == field);
+            let values: Vec<Option<String>> = values.map(|change| change.value().map(str::to_owned)).collect();
+            (!values.is_empty()).then(|| FieldRule { pattern: rule.pattern.clone(), values })
+        })
+    }
+
+    /// Returns the values of a field that the rules for a part of the site set for a decoded address with its leading
+    /// slash: none if they remove it. Returns `None` if none of these rules is about the field there. A rule for every
+    /// address is not one of them.
+    pub fn values_for_part_at(&self, address: &[u8], field: &HeaderName) -> Option<Vec<&str>> {
+        let is_about = |rule: &&HeaderRule| {
+            !rule.pattern.matches_every_address() && rule.changes.iter().any(|change| change.field() == field)
+        };
+        let mut values: Option<Vec<&str>> = None;
+        for rule in self.rules.iter().filter(is_about).filter(|rule| rule.pattern.matches(address).is_some()) {
+            let values = values.get_or_insert_default();
+            for change in rule.changes.iter().filter(|change| change.field() == field) {
+                match change.value() {
+                    Some(value) => values.push(value),
+                    None => values.clear(),
+                }
+            }
+        }
+        values
+    }
+
     /// Returns the media types that the rules set for a decoded address with its leading slash.
     pub fn media_types<'a>(&'a self, address: &[u8]) -> impl Iterator<Item = &'a str> {
         let media_types = |rule: &'a HeaderRule| rule.changes.iter().filter_map(media_type);
@@ -179,6 +218,22 @@ impl HeaderFieldRules {
                 continue;
             }
             merge_field(headers, name, &values, owner);
+        }
+    }
+}
+
+impl FieldChange {
+    fn field(&self) -> &HeaderName {
+        match self {
+            FieldChange::Set(name, _) | FieldChange::Remove(name) => name,
+        }
+    }
+
+    /// Returns the value that is set; `None` if the field is removed.
+    fn value(&self) -> Option<&str> {
+        match self {
+            FieldChange::Set(_, value) => Some(value.to_str().unwrap_or_default()),
+            FieldChange::Remove(_) => None,
         }
     }
 }
