@@ -74,6 +74,16 @@ enum IndexJobResult {
     Failed(String),
 }
 
+impl IndexJobResult {
+    /// Converts the result of a job that has failed into an error with the same reason.
+    fn into_io_error(self) -> io::Error {
+        match self {
+            IndexJobResult::NoSpace(why) | IndexJobResult::Failed(why) => io::Error::other(why),
+            IndexJobResult::Done | IndexJobResult::Cancelled => io::ErrorKind::Interrupted.into(),
+        }
+    }
+}
+
 /// Keeps the search index of the site up to date until the daemon stops.
 pub(super) async fn maintain_search_index(parts: SearchParts, mut stopped: watch::Receiver<bool>) {
     let mut settings = parts.settings.clone();
@@ -316,10 +326,9 @@ impl IndexJob {
             return IndexJobResult::Done;
         }
         let Some(turn) = self.wait_for_turn() else { return IndexJobResult::Cancelled };
-        let built =
-            self.check_space_before().map_err(|result| io::Error::other(format!("{result:?}"))).and_then(|()| {
-                task.build(&mut |_| if self.is_cancelled() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) })
-            });
+        let built = self.check_space_before().map_err(IndexJobResult::into_io_error).and_then(|()| {
+            task.build(&mut |_| if self.is_cancelled() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) })
+        });
         drop(turn);
         if self.is_cancelled() {
             return IndexJobResult::Cancelled;

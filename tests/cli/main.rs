@@ -23,6 +23,7 @@ mod exit_codes;
 mod features;
 mod manuals;
 mod mcp;
+mod mcp_stored;
 mod preview;
 mod search;
 mod verbs;

@@ -18,14 +18,14 @@ const PAGES: [(&str, &str); 2] = [
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A client that has started the server.
-struct StdioClient {
-    child: KillOnDrop,
+pub(super) struct StdioClient {
+    pub(super) child: KillOnDrop,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl StdioClient {
-    fn start(command: &mut Command) -> StdioClient {
+    pub(super) fn start(command: &mut Command) -> StdioClient {
         let mut child = KillOnDrop(
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"),
         );
@@ -41,7 +41,7 @@ impl StdioClient {
 
     /// Sends a request and returns the answer.
     #[track_caller]
-    fn request(&mut self, method: &str, params: Value) -> Value {
+    pub(super) fn request(&mut self, method: &str, params: Value) -> Value {
         self.send(&json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params }));
         let mut line = String::new();
         self.output.read_line(&mut line).expect("the server answers");
@@ -51,7 +51,7 @@ impl StdioClient {
     }
 
     #[track_caller]
-    fn initialize(&mut self) {
+    pub(super) fn initialize(&mut self) {
         let client = json!({ "name": "test", "version": "1" });
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
         assert_eq!(self.request("initialize", params)["result"]["protocolVersion"], "2025-11-25");
@@ -59,14 +59,14 @@ impl StdioClient {
     }
 
     #[track_caller]
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(super) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let answer = self.request("tools/call", json!({ "name": tool, "arguments": arguments }));
         assert_eq!(answer["result"]["isError"], false, "{answer}");
         answer["result"]["structuredContent"].clone()
     }
 
     /// Closes standard input and returns the exit code.
-    fn close(mut self) -> Option<i32> {
+    pub(super) fn close(mut self) -> Option<i32> {
         self.input = None;
         self.child.wait(END_TIMEOUT)
     }

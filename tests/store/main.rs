@@ -7,6 +7,7 @@ mod damage;
 mod disk;
 mod local;
 mod maintenance;
+mod markdown_file;
 mod matrix;
 mod powercut;
 mod publish;

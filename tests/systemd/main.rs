@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)] // it connects to servers of its own
 #![allow(missing_docs)]
 
+mod assistant_reloads;
 mod reloads;
 
 use std::io::{Read, Write};

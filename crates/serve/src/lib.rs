@@ -45,6 +45,8 @@
 pub mod access;
 pub mod access_log;
 pub mod access_log_line;
+#[cfg(test)]
+mod access_tests;
 mod ask;
 mod ask_handler;
 mod assistant_settings;

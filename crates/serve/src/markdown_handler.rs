@@ -37,10 +37,10 @@ use super::site::Site;
 const BUILDING_RETRY_SECONDS: u32 = 5;
 const MARKDOWN_TYPE: &str = "text/markdown; charset=utf-8";
 const LLMS_TYPE: &str = "text/plain; charset=utf-8";
-const LLMS_PATH: &str = "llms.txt";
-const LLMS_FULL_PATH: &str = "llms-full.txt";
+pub(super) const LLMS_PATH: &str = "llms.txt";
+pub(super) const LLMS_FULL_PATH: &str = "llms-full.txt";
 /// The folder under which both texts are as well (RFC 8615).
-const WELL_KNOWN_FOLDER: &str = ".well-known/";
+pub(super) const WELL_KNOWN_FOLDER: &str = ".well-known/";
 
 /// The text that a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

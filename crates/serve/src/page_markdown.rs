@@ -41,3 +41,6 @@ pub(super) fn build_settings(site: &Site) -> BuildSettings {
     let digest = Digest::compute(format!("{addresses:?} {exclude:?} {links_to_markdown}").as_bytes());
     BuildSettings { addresses, exclude, links_to_markdown, digest, threads: 1, ..BuildSettings::default() }
 }
+
+#[cfg(test)]
+mod tests;

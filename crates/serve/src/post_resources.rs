@@ -42,7 +42,7 @@ pub(super) enum PostResource {
 }
 
 /// The resources, by their names below `_docwharf/`.
-const POST_RESOURCES: [(&str, PostResource); 4] = [
+pub(super) const POST_RESOURCES: [(&str, PostResource); 4] = [
     ("events", PostResource::Events),
     ("mcp", PostResource::Mcp),
     ("playground", PostResource::Playground),

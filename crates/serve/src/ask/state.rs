@@ -55,7 +55,7 @@ impl QuestionDay {
             *self = QuestionDay { day, questions: 0 };
         }
         if self.questions >= max {
-            return Err((DAY_SECONDS - now.rem_euclid(DAY_SECONDS)) as u32);
+            return Err(u32::try_from(DAY_SECONDS - now.rem_euclid(DAY_SECONDS)).unwrap_or(u32::MAX));
         }
         self.questions += 1;
         Ok(())

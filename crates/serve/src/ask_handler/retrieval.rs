@@ -79,7 +79,8 @@ pub(super) fn start(
     let source = PassageSource { version, addresses, markdown: Arc::clone(&site.markdown) };
     let in_force = Arc::clone(in_force);
     site.search.submit_with(parallel, query, move |response| {
-        let passages = source.select_passages(&response, in_force.settings.max_context.get());
+        let max_chars = in_force.settings.max_context.get();
+        let passages = source.select_passages(&response, max_chars, MAX_CONVERSION_TIME);
         // A question without passages is not sent.
         let key = if passages.is_empty() { Ok(None) } else { in_force.read_key() };
         Retrieval { passages, total: response.total, key }
@@ -104,9 +105,9 @@ struct FoundPage<'r> {
 
 impl PassageSource {
     /// Returns the passages for the results of a search, with at most this number of characters: first the best section
-    /// of each page, then the further ones.
-    fn select_passages(&self, response: &SearchResponse, max_chars: usize) -> Vec<Passage> {
-        let (deadline, mut selector) = (Instant::now() + MAX_CONVERSION_TIME, PassageSelector::new(max_chars));
+    /// of each page, then the further ones. After `max_time`, no further page is converted; the first one always is.
+    fn select_passages(&self, response: &SearchResponse, max_chars: usize, max_time: Duration) -> Vec<Passage> {
+        let (deadline, mut selector) = (Instant::now() + max_time, PassageSelector::new(max_chars));
         let mut pages = Vec::new();
         for result in &response.results {
             if selector.is_full() || (!pages.is_empty() && Instant::now() >= deadline) {
@@ -159,3 +160,6 @@ fn found_section(url: &str, heading: Option<String>) -> FoundSection {
     let heading = heading.filter(|_| anchor.is_some());
     FoundSection { url: url.to_owned(), anchor, heading }
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,13 +71,11 @@ fn parse_line(line: &[u8]) -> ParsedLine {
         Ok(value) => value,
         Err(error) => return refuse(None, ErrorData::parse_error(format!("the line is not JSON: {error}"), None)),
     };
-    match serde::Deserialize::deserialize(&value) {
-        Ok(message) => ParsedLine::Message(Box::new(message)),
-        Err(_) => {
-            let id = value.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
-            refuse(id, ErrorData::invalid_request("the line is not a message of JSON-RPC 2.0", None))
-        }
+    if let Ok(message) = serde::Deserialize::deserialize(&value) {
+        return ParsedLine::Message(Box::new(message));
     }
+    let id = value.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
+    refuse(id, ErrorData::invalid_request("the line is not a message of JSON-RPC 2.0", None))
 }
 
 fn encode_line(message: &ServerJsonRpcMessage) -> io::Result<Vec<u8>> {

@@ -21,6 +21,8 @@ mod stdio;
 mod tools;
 
 #[cfg(test)]
+mod limit_tests;
+#[cfg(test)]
 mod tests;
 
 pub use crate::mcp_statistics::{McpOperation, McpOutcome, McpStatistics};

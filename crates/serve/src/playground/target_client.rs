@@ -199,6 +199,9 @@ async fn read_response(
 }
 
 #[cfg(test)]
+mod connection_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -29,5 +29,7 @@ pub(crate) use parameters::{
     InvalidParameters, MAX_SECTION_BYTES, SearchParameters, may_be_language_tag, section_in_site,
 };
 pub(crate) use query_threads::{PendingResult, QueryThreads};
+#[cfg(test)]
+pub(crate) use resource::SEARCH_RESOURCES;
 pub(crate) use resource::SearchResource;
 pub(crate) use state::{PendingAnswer, SearchFailure, SearchSettingsInForce, SearchState};

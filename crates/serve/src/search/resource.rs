@@ -22,19 +22,22 @@ pub(crate) enum SearchResource {
     OpenSearch,
 }
 
+/// The resources, by their names below `_docwharf/`.
+pub(crate) const SEARCH_RESOURCES: [(&str, SearchResource); 7] = [
+    ("search", SearchResource::Answers),
+    ("search.js", SearchResource::BoxScript),
+    ("search.css", SearchResource::BoxStyles),
+    ("ask.js", SearchResource::AskScript),
+    ("ask.css", SearchResource::AskStyles),
+    ("page.css", SearchResource::PageStyles),
+    ("opensearch.xml", SearchResource::OpenSearch),
+];
+
 impl SearchResource {
     /// Returns the resource at a decoded path within the site, with its leading slash.
     pub(crate) fn from_path(path: &[u8]) -> Option<SearchResource> {
-        match path.strip_prefix(b"/")?.strip_prefix(RESERVED_FOLDER)? {
-            b"/search" => Some(SearchResource::Answers),
-            b"/search.js" => Some(SearchResource::BoxScript),
-            b"/search.css" => Some(SearchResource::BoxStyles),
-            b"/ask.js" => Some(SearchResource::AskScript),
-            b"/ask.css" => Some(SearchResource::AskStyles),
-            b"/page.css" => Some(SearchResource::PageStyles),
-            b"/opensearch.xml" => Some(SearchResource::OpenSearch),
-            _ => None,
-        }
+        let name = path.strip_prefix(b"/")?.strip_prefix(RESERVED_FOLDER)?.strip_prefix(b"/")?;
+        SEARCH_RESOURCES.iter().find(|(resource, _)| resource.as_bytes() == name).map(|(_, resource)| *resource)
     }
 }
 
