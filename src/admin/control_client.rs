@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use docwharf_base::accounts::describe_user;
 use docwharf_base::model::deployment::OutboundPolicy;
 use docwharf_base::net::connect;
 
@@ -58,7 +59,11 @@ impl ControlClient {
         if [0, self.owner, geteuid().as_raw()].contains(&peer) {
             return Ok(stream);
         }
-        Err(io::Error::other(format!("the process that listens there belongs to user {peer}, not the store's owner")))
+        Err(io::Error::other(format!(
+            "the process that listens there belongs to {}, not to the store's owner, {}",
+            describe_user(peer),
+            describe_user(self.owner)
+        )))
     }
 
     /// Sends a command and waits for its reply, without a timeout.

@@ -1,11 +1,13 @@
 //! Advice for failures whose cause a person can remove.
 
+use std::borrow::Cow;
 use std::io;
 
 use crate::daemon::DaemonError;
+use docwharf_base::accounts::describe_user;
 
 /// Returns advice for an I/O error or a refused port in the chain of causes. It begins with "; ", or is empty.
-pub(super) fn advice_for(error: &(dyn std::error::Error + 'static)) -> &'static str {
+pub(super) fn advice_for(error: &(dyn std::error::Error + 'static)) -> Cow<'static, str> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(DaemonError::Bind { address, source }) = error.downcast_ref::<DaemonError>()
@@ -14,23 +16,28 @@ pub(super) fn advice_for(error: &(dyn std::error::Error + 'static)) -> &'static 
         {
             return "; only root may use ports below 1024: choose one from 1024 on, let systemd open it \
                     (systemctl enable --now docwharf.socket), or grant CAP_NET_BIND_SERVICE \
-                    (AmbientCapabilities= in the unit)";
+                    (AmbientCapabilities= in the unit)"
+                .into();
         }
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return match error.kind() {
                 io::ErrorKind::AddrInUse => "; choose another port, or stop the program that uses it",
                 io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space and try again",
-                io::ErrorKind::PermissionDenied => "; check owner and mode, or use another user or folder",
+                io::ErrorKind::PermissionDenied => {
+                    let user = describe_user(rustix::process::geteuid().as_raw());
+                    return format!("; check owner and mode for {user}, or use another user or folder").into();
+                }
                 io::ErrorKind::ReadOnlyFilesystem => {
                     "; it is mounted read-only, or read-only for this service (ReadWritePaths= in its unit): use another folder"
                 }
                 _ => "",
-            };
+            }
+            .into();
         }
         cause = error.source();
     }
-    ""
+    Cow::Borrowed("")
 }
 
 #[cfg(test)]
@@ -46,12 +53,14 @@ mod tests {
 
     #[test]
     fn error_with_a_known_remedy_includes_advice() {
+        let user = describe_user(rustix::process::geteuid().as_raw());
+        let owner_and_mode = format!("; check owner and mode for {user}, or use");
         for (kind, expected) in [
             (AddrInUse, "; choose another port"),
             (AddrNotAvailable, "; this machine does not have"),
             (StorageFull, "; free some space"),
             (std::io::ErrorKind::QuotaExceeded, "; free some space"),
-            (PermissionDenied, "; check owner and mode"),
+            (PermissionDenied, &owner_and_mode),
             (ReadOnlyFilesystem, "; it is mounted read-only"),
         ] {
             assert!(advice_for(&io(kind)).starts_with(expected), "{kind:?}");
@@ -59,7 +68,7 @@ mod tests {
             let error = StoreError::Io { doing: "write", path: path(), source: io(kind) };
             assert!(advice_for(&SyncError::Store(error)).starts_with(expected), "{kind:?}");
         }
-        assert_eq!((advice_for(&io(NotFound)), advice_for(&StoreError::NoPrevious)), ("", ""));
+        assert!(advice_for(&io(NotFound)).is_empty() && advice_for(&StoreError::NoPrevious).is_empty());
         for (port, kind, expected) in [
             (1023, PermissionDenied, "; only root may use ports below 1024"),
             (1024, PermissionDenied, "; check owner and mode"),

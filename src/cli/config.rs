@@ -1,16 +1,20 @@
 //! `docwharf config check|show|init|schema`: checks, shows, creates and describes configurations.
 
+use std::borrow::Cow;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use crate::config::default_file::DEFAULT_FILE;
 use crate::config::key_documents::example_config;
+#[cfg(feature = "origin")]
+use crate::config::origin::is_origin_file;
 use crate::config::schema::config_schema;
 use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, values_in_force};
+use crate::config::starter;
 use crate::daemon::DaemonError;
 use crate::doctor::configuration::unintended_settings;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
@@ -18,6 +22,8 @@ use docwharf_serve::key_pair::KeyPair;
 
 use super::context::CommandContext;
 use super::failure::CommandFailure;
+#[cfg(feature = "origin")]
+use super::origin::read_origin_config;
 use super::output::print;
 
 /// The keys to set first: a configuration needs one of these sources of versions.
@@ -30,7 +36,7 @@ pub(super) enum ConfigCommand {
     Check(ConfigCheckCommand),
     /// Show every value in force and where it comes from; secrets are masked
     Show(ConfigShowCommand),
-    /// Write a new configuration: every key with its default
+    /// Write a new configuration: every key with its default, or a short one to begin with
     Init(ConfigInitCommand),
     /// Print a JSON Schema of the configuration, for editors
     Schema(ConfigSchemaCommand),
@@ -46,6 +52,52 @@ pub(super) struct ConfigShowCommand {}
 pub(super) struct ConfigInitCommand {
     /// Where to write it; nothing is overwritten. Default: standard output
     file: Option<PathBuf>,
+    /// Write a short configuration for this kind of place
+    #[arg(long = "for", value_name = "PLACE")]
+    place: Option<Place>,
+}
+
+/// The place that a short configuration is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Place {
+    /// A virtual machine: an inbox, and lines for the management API
+    Vm,
+    /// A container or pod: a volume, and the link in a mounted secret
+    Container,
+    /// A host without a network: an inbox
+    AirGap,
+    /// The management API for sites of your own: `docwharf origin`
+    #[cfg(feature = "origin")]
+    Origin,
+}
+
+impl Place {
+    fn text(self) -> &'static str {
+        match self {
+            Place::Vm => starter::VM,
+            Place::Container => starter::CONTAINER,
+            Place::AirGap => starter::AIR_GAP,
+            #[cfg(feature = "origin")]
+            Place::Origin => starter::ORIGIN,
+        }
+    }
+
+    /// Returns the next step, for the file at the path `shown` which the option `flag` names.
+    fn next_step(self, shown: &str, flag: &str) -> String {
+        let bundle = "put a bundle into the inbox";
+        match self {
+            Place::Vm => format!("{bundle}, or set [api]; `docwharf doctor{flag}` reports what is missing"),
+            Place::Container => {
+                format!("mount the secret with the link; `docwharf doctor{flag}` reports what is missing")
+            }
+            Place::AirGap => format!("{bundle}; `docwharf doctor{flag}` reports what is missing"),
+            #[cfg(feature = "origin")]
+            Place::Origin => format!(
+                "set domain and directory, create a key with `docwharf origin key create docs NAME --config {shown}`, then \
+                 `docwharf origin --config {shown}`"
+            ),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -63,6 +115,11 @@ impl ConfigCommand {
 }
 
 fn check(context: &CommandContext) -> Result<(), CommandFailure> {
+    #[cfg(feature = "origin")]
+    if let Some(path) = context.global.config.as_deref().filter(|path| is_origin_file(path)) {
+        let warnings = read_origin_config(context)?.warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
+        return print_valid(context, Some(path), &warnings);
+    }
     let config_inputs = context.config_inputs();
     let config = context.config()?;
     if config.has_nothing_to_serve() {
@@ -91,9 +148,13 @@ fn check(context: &CommandContext) -> Result<(), CommandFailure> {
         context.print_note(&format!("docwharf: warning: {}", OneLine(warning)));
     }
     let (file, named) = config_inputs.file();
-    let name =
-        if named || file.exists() { file.display().to_string() } else { "the environment and defaults".to_owned() };
-    let json = json!({ "schemaVersion": 1, "result": "ok", "file": (named || file.exists()).then_some(&file), "warnings": warnings });
+    print_valid(context, (named || file.exists()).then_some(&*file), &warnings)
+}
+
+/// Prints that a configuration is valid; `file` is `None` for one of the environment and defaults.
+fn print_valid(context: &CommandContext, file: Option<&Path>, warnings: &[String]) -> Result<(), CommandFailure> {
+    let name = file.map_or_else(|| "the environment and defaults".to_owned(), |file| file.display().to_string());
+    let json = json!({ "schemaVersion": 1, "result": "ok", "file": file, "warnings": warnings });
     context.print_outcome(&json, &format!("{name}: ok\n"))
 }
 
@@ -110,15 +171,15 @@ fn show(context: &CommandContext) -> Result<(), CommandFailure> {
 
 impl ConfigInitCommand {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
-        let Some(path) = self.file else { return print(&example_config()) };
+        let text = self.place.map_or_else(|| Cow::Owned(example_config()), |place| Cow::Borrowed(place.text()));
+        let Some(path) = self.file else { return print(&text) };
         let shown = path.display();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder {
             std::fs::create_dir_all(folder)
                 .map_err(CommandFailure::local(format!("cannot create the folder {}", folder.display())))?;
         }
-        let write =
-            || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(example_config().as_bytes());
+        let write = || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(text.as_bytes());
         write().map_err(|error| {
             let error = if error.kind() == io::ErrorKind::AlreadyExists {
                 let next = format!("edit it and check it with `docwharf config check --config {shown}`");
@@ -129,8 +190,11 @@ impl ConfigInitCommand {
             CommandFailure::local(format!("cannot write {shown}"))(error)
         })?;
         let flag = if path == Path::new(DEFAULT_FILE) { String::new() } else { format!(" --config {shown}") };
-        context
-            .print_note(&format!("docwharf: set {FIRST_KEYS}; then `docwharf doctor{flag}` reports what is missing"));
+        let next_step = self.place.map_or_else(
+            || format!("set {FIRST_KEYS}; then `docwharf doctor{flag}` reports what is missing"),
+            |place| place.next_step(&shown.to_string(), &flag),
+        );
+        context.print_note(&format!("docwharf: {next_step}"));
         print(&format!("{shown}\n"))
     }
 }

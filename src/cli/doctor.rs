@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::doctor::check::{CheckStatus, DoctorCheck};
-use crate::doctor::run_checks;
+use crate::doctor::{DoctorOptions, run_checks};
 use docwharf_base::runtime;
 
 use super::context::CommandContext;
@@ -19,15 +19,20 @@ pub(super) struct DoctorCommand {
     /// Skip the checks that use the network
     #[arg(long)]
     offline: bool,
+    /// Check paths and ports as this user, by name or number; needs root. Default for root: the service's user
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
 }
 
 impl DoctorCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let runtime = runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1));
         let runtime = runtime.map_err(CommandFailure::local("cannot start"))?;
-        let checks = run_checks(&context.config_inputs(), self.offline, runtime.handle());
+        let options = DoctorOptions { is_offline: self.offline, user: self.user.as_deref() };
+        let checks = run_checks(&context.config_inputs(), options, runtime.handle());
         // A name lookup that is still running must not delay the end of the command.
         runtime.shutdown_background();
+        let checks = checks.map_err(CommandFailure::Usage)?;
         let count = |status| checks.iter().filter(|check| check.status == status).count() as u64;
         let (errors, warnings) = (count(CheckStatus::Error), count(CheckStatus::Warning));
         let json = json!({ "schemaVersion": 1, "errors": errors, "warnings": warnings, "checks": checks });

@@ -119,13 +119,13 @@ fn sync_exit_code(error: &SyncError) -> u8 {
         } => 2,
         SyncError::Changing { source, .. } => sync_exit_code(source),
         SyncError::Upstream { request_error, .. } => request_exit_code(request_error),
-        SyncError::Download { signed, request_error, renewable, .. } => match request_error.cause {
+        SyncError::Download { signed, request_error, key, .. } => match request_error.cause {
             RequestErrorCause::NotPermitted => 2,
             RequestErrorCause::Disk => 8,
             RequestErrorCause::TooLarge => 5,
             // 401 and 403 mean that access is denied only for a plain link that cannot be renewed and whose response
             // has no storage error code. Any other link counts as expired.
-            RequestErrorCause::Status(401 | 403) if !*renewable && !*signed && request_error.code().is_none() => 3,
+            RequestErrorCause::Status(401 | 403) if key.is_some() && !*signed && request_error.code().is_none() => 3,
             _ => 4,
         },
         SyncError::JobFailed { .. } => 6,
@@ -189,6 +189,7 @@ mod tests {
     use super::super::sample_errors::{bind, damaged, io, path, read, refused, upstream};
     use super::*;
     use docwharf_agent::publish::PublishError;
+    use docwharf_agent::sync::BUNDLE_URL_KEY;
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionId;
     use docwharf_base::net::client::ClientError;
@@ -259,8 +260,8 @@ mod tests {
         let sync: Vec<(u8, SyncError)> = vec![
             (1, SyncError::Cancelled),
             (1, SyncError::Bug(text())),
-            (2, SyncError::Missing { path: path(), source: io(NotFound) }),
-            (2, SyncError::IsFolder { path: path() }),
+            (2, SyncError::Missing { path: path(), key: BUNDLE_URL_KEY, source: io(NotFound) }),
+            (2, SyncError::IsFolder { path: path(), key: BUNDLE_URL_KEY }),
             (2, SyncError::UnusableSetting(text())),
             (2, SyncError::Client(ClientError::Read { path: path(), source: io(NotFound) })),
             (
@@ -361,7 +362,8 @@ mod tests {
             (plain(RequestErrorCause::Disk), true, true, 8),
         ] {
             let what = format!("{request_error:?}, signed: {signed}, renewable: {renewable}");
-            let error = SyncError::Download { link: "x".to_owned(), signed, request_error, renewable };
+            let key = (!renewable).then_some(BUNDLE_URL_KEY);
+            let error = SyncError::Download { link: "x".to_owned(), signed, request_error, key };
             assert_eq!(sync_exit_code(&error), code, "{what}");
         }
     }

@@ -261,7 +261,7 @@ impl<'a> ExportJobCalls<'a> {
                         link: link.url.to_string(),
                         signed: link.url.has_query(),
                         request_error,
-                        renewable: true,
+                        key: None,
                     }
                     .into());
                 }

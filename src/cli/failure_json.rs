@@ -27,15 +27,15 @@ impl CommandFailure {
     fn advice(&self) -> String {
         let specific = match self {
             CommandFailure::Sync(SyncError::Upstream { call, request_error, .. }) => call.advice(request_error),
-            CommandFailure::Seal(error) => advice_for(error).to_owned(),
-            CommandFailure::Store(error) => advice_for(error).to_owned(),
-            CommandFailure::Sync(error) => advice_for(error).to_owned(),
-            CommandFailure::Daemon(error) => advice_for(error).to_owned(),
+            CommandFailure::Seal(error) => advice_for(error).into_owned(),
+            CommandFailure::Store(error) => advice_for(error).into_owned(),
+            CommandFailure::Sync(error) => advice_for(error).into_owned(),
+            CommandFailure::Daemon(error) => advice_for(error).into_owned(),
             #[cfg(feature = "origin")]
-            CommandFailure::Origin(error) => advice_for(error).to_owned(),
-            CommandFailure::Publish(error) => advice_for(error).to_owned(),
-            CommandFailure::RecordedAnalytics { source, .. } => advice_for(&**source).to_owned(),
-            CommandFailure::Local { source, .. } | CommandFailure::Output(source) => advice_for(source).to_owned(),
+            CommandFailure::Origin(error) => advice_for(error).into_owned(),
+            CommandFailure::Publish(error) => advice_for(error).into_owned(),
+            CommandFailure::RecordedAnalytics { source, .. } => advice_for(&**source).into_owned(),
+            CommandFailure::Local { source, .. } | CommandFailure::Output(source) => advice_for(source).into_owned(),
             _ => String::new(),
         };
         let specific = specific.trim_start_matches("; ");

@@ -38,7 +38,7 @@ impl StatusCommand {
         };
         let silent = if status.daemon.is_none() { write_command::explain_silent_daemon(&path) } else { None };
         let start = if silent.is_none() { Some(context.start_command()) } else { None };
-        context.print_result(&status, &status_text(&status, silent, start.as_deref()))
+        context.print_result(&status, &status_text(&status, silent.as_deref(), start.as_deref()))
     }
 }
 

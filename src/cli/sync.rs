@@ -32,7 +32,7 @@ impl SyncCommand {
         // running daemon.
         let is_config_named = context.global.config.is_some();
         let config = if is_config_named { Some(context.config()?) } else { None };
-        let source_digest = config.as_ref().map(|config| config.sync_settings.source_digest());
+        let source_digest = config.as_ref().map(|config| config.sync_settings.configured_source_digest());
         let store = config.as_ref().map_or_else(|| context.store(), |config| Ok(config.store.clone()))?;
         let action = CommandAction::Sync { refresh: self.refresh, force: self.force };
         if let Some(daemon) = write_command::find_daemon(&store) {

@@ -1,5 +1,6 @@
 //! Runs commands that write to a store: in this process, or by the daemon that has the store open.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use docwharf_agent::store::StoreError;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::SyncSettings;
 use docwharf_agent::sync::system::{TaskContext, TaskProgress};
+use docwharf_base::accounts::describe_user;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::runtime;
 
@@ -55,12 +57,17 @@ pub(super) fn daemon_status(store: &Path) -> Option<StoreStatus> {
 }
 
 /// Returns why a daemon on this store does not answer; `None` if nothing listens on its control socket.
-pub(super) fn explain_silent_daemon(store: &Path) -> Option<&'static str> {
+pub(super) fn explain_silent_daemon(store: &Path) -> Option<String> {
     let socket = ControlClient::socket_path(store)?;
     match std::os::unix::net::UnixStream::connect(socket.path()) {
-        Ok(_) => Some("it does not answer"),
+        Ok(_) => Some("it does not answer".to_owned()),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            Some("it answers only its own user and root")
+            // The daemon and its store have one owner.
+            Some(match std::fs::metadata(store).map(|metadata| metadata.uid()) {
+                Ok(0) => format!("it answers only {}", describe_user(0)),
+                Ok(owner) => format!("it answers only {} and root", describe_user(owner)),
+                Err(_) => "it answers only its own user and root".to_owned(),
+            })
         }
         Err(_) => None,
     }

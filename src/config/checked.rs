@@ -104,12 +104,13 @@ impl Config {
     /// Returns the part of the configuration that decides which features the site has.
     pub fn feature_settings(&self) -> FeatureSettings {
         let sync_settings = &self.sync_settings;
-        let source = match (&sync_settings.api, &sync_settings.bundle) {
+        let source = match (&sync_settings.api, &sync_settings.bundle_url_file, &sync_settings.bundle) {
             // With an API, the link is used for the empty store only.
-            (Some(api), _) => Some(BundleSource::Api(api.name())),
-            (None, Some(bundle @ BundleLocation::Link(_))) => Some(BundleSource::Link(bundle.name())),
-            (None, Some(bundle @ BundleLocation::File(_))) => Some(BundleSource::File(bundle.name())),
-            (None, None) => None,
+            (Some(api), ..) => Some(BundleSource::Api(api.name())),
+            (None, Some(file), _) => Some(BundleSource::LinkFile(file.display().to_string())),
+            (None, None, Some(bundle @ BundleLocation::Link(_))) => Some(BundleSource::Link(bundle.name())),
+            (None, None, Some(bundle)) => Some(BundleSource::File(bundle.name())),
+            (None, None, None) => None,
         };
         FeatureSettings {
             deployment: self.deployment.deployment_type,

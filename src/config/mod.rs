@@ -14,6 +14,7 @@ pub mod inputs;
 pub mod key_documents;
 pub mod key_table;
 pub mod keys;
+pub mod link_file;
 mod listen;
 #[cfg(feature = "origin")]
 pub mod origin;
@@ -26,6 +27,7 @@ pub mod search;
 pub mod security_headers;
 mod serving;
 pub mod show;
+pub mod starter;
 mod store_path;
 mod store_space;
 mod sync_settings;

@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use toml::de::DeTable;
+
 use docwharf_base::model::deployment::OutboundPolicy;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::parse_duration;
@@ -30,6 +32,8 @@ use projects::check_organizations;
 
 /// The maximum size of the file in bytes.
 const MAX_ORIGIN_FILE_BYTES: u64 = 4 << 20;
+/// The name of the list of organizations, which no configuration of an agent has.
+const ORGANIZATION_LIST: &str = "organization";
 /// The default address of the API.
 const DEFAULT_LISTEN: &str = "127.0.0.1:8090";
 
@@ -60,6 +64,13 @@ pub fn read(path: &Path, limits: BundleLimits) -> Result<OriginConfig, Vec<Confi
         .map_err(|why| file_problem(format!("it cannot be read: {why}")))?;
     let text = String::from_utf8(bytes).map_err(|_| file_problem("it is not UTF-8".to_owned()))?;
     check_text(&text, path, limits)
+}
+
+/// Returns whether this file is the configuration of an origin and not of an agent: it has an organization.
+pub fn is_origin_file(path: &Path) -> bool {
+    let text = regular_file::read_text(path, MAX_ORIGIN_FILE_BYTES).unwrap_or_default();
+    let (table, _) = DeTable::parse_recoverable(&text);
+    table.get_ref().keys().any(|key| key.get_ref() == ORGANIZATION_LIST)
 }
 
 fn check_text(text: &str, path: &Path, limits: BundleLimits) -> Result<OriginConfig, Vec<ConfigProblem>> {

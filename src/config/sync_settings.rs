@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use docwharf_agent::api::preview::StatusPath;
 use docwharf_agent::sync::api_key::ApiKeyLocation;
-use docwharf_agent::sync::{ApiSource, BundleLocation, SyncSettings};
+use docwharf_agent::sync::{ApiSource, SyncSettings};
 use docwharf_base::model::deployment::OutboundPolicy;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::limits::BundleLimits;
@@ -20,10 +20,11 @@ use docwharf_site::seal::SealOptions;
 use super::checker::ValueChecker;
 use super::deployment::check_outbound_url;
 use super::gate::{check_activation, check_gate};
+use super::link_file::check_bundle;
 use super::problem::ConfigProblem;
 use super::store_space;
 use super::systemd_credentials::{SystemdCredential, SystemdCredentials};
-use super::value_parsers::{parse_base_url, parse_bundle, parse_domain, parse_project};
+use super::value_parsers::{parse_base_url, parse_domain, parse_project};
 
 /// The default interval between checks of the source.
 pub(super) const DEFAULT_INTERVAL: Duration = Duration::from_mins(15);
@@ -39,11 +40,7 @@ pub(super) fn check_sync_settings(
     outbound: &OutboundPolicy,
 ) -> SyncSettings {
     let enabled = checker.flag("staticExport.enabled");
-    let base = base_of("staticExport.bundleUrl");
-    let bundle = checker.parsed("staticExport.bundleUrl", |text| match parse_bundle(text, &base)? {
-        BundleLocation::Link(url) => check_outbound_url(url, outbound).map(BundleLocation::Link),
-        BundleLocation::File(path) => Ok(BundleLocation::File(path)),
-    });
+    let (bundle, bundle_url_file) = check_bundle(checker, base_of, outbound);
     let pin = checker.parsed("staticExport.version", |text| VersionLabel::new(text).map_err(str::to_owned));
     let sha256 = checker.parsed("staticExport.sha256", |text| {
         Digest::parse(text.trim()).ok_or_else(|| "64 hex digits are needed".to_owned())
@@ -67,6 +64,7 @@ pub(super) fn check_sync_settings(
     SyncSettings {
         enabled: enabled.unwrap_or(true),
         bundle,
+        bundle_url_file,
         api,
         pin,
         sha256,

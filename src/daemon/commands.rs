@@ -19,8 +19,12 @@ impl MainLoop {
     /// Executes a command, or queues it as a next task.
     pub(super) async fn execute_command(&mut self, queued: QueuedCommand) {
         let QueuedCommand { command, reply } = queued;
+        if matches!(command.action, CommandAction::Sync { .. }) {
+            // A link that was replaced just before `docwharf sync` is the one to fetch.
+            self.read_changed_files();
+        }
         if let Some(digest) = &command.source_digest
-            && *digest != self.configuration.sync_settings().source_digest()
+            && *digest != self.configuration.sync_settings().configured_source_digest()
         {
             let _ = reply.send(self.reporter.failure(&CommandError::OtherConfiguration));
             return;

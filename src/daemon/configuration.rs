@@ -13,6 +13,7 @@ use crate::config::analytics_delivery::DeliverySettings;
 use crate::config::assistant;
 use crate::config::checked::Config;
 use crate::config::inputs::ConfigInputs;
+use crate::config::link_file;
 use crate::config::problem::ConfigProblem;
 use crate::config::tls::TlsSettings;
 use docwharf_agent::analytics::key_file::AnalyticsKeyFile;
@@ -140,7 +141,8 @@ impl LiveConfiguration {
         let keys = analytics.key_file.as_ref().and_then(AnalyticsKeyFile::mode_warning);
         let delivery_key = analytics.deliver.as_ref().and_then(DeliverySettings::mode_warning);
         let endpoint_key = assistant::key_mode_warning(&self.config.assistant);
-        for warning in keys.into_iter().chain(delivery_key).chain(endpoint_key) {
+        let link = self.config.sync_settings.bundle_url_file.as_deref().and_then(link_file::mode_warning);
+        for warning in keys.into_iter().chain(delivery_key).chain(endpoint_key).chain(link) {
             tracing::warn!("{}", OneLine(&warning));
         }
     }
@@ -294,6 +296,7 @@ fn watched_files(config_inputs: &ConfigInputs, config: &Config) -> Vec<(WatchedK
         key.into_iter()
             .chain(sync_settings.network.ca_file.clone())
             .chain(ca)
+            .chain(sync_settings.bundle_url_file.clone())
             .map(|path| (WatchedKind::Settings, path)),
     );
     let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);

@@ -261,10 +261,19 @@ impl MainLoop {
         self.reporter.end_reload();
     }
 
+    /// Handles changes of watched files that no event has reported yet.
+    pub(super) fn read_changed_files(&mut self) {
+        let kinds = self.configuration.compare_files();
+        if !kinds.is_empty() {
+            self.handle_file_changes(&kinds);
+        }
+    }
+
     fn handle_file_changes(&mut self, kinds: &BTreeSet<WatchedKind>) {
         if kinds.contains(&WatchedKind::Settings) {
             tracing::info!(
-                "the synonyms, the configuration, the API key, a CA certificate or the redirects file has changed"
+                "the link to the bundle, the synonyms, the configuration, the API key, a CA certificate or the redirects \
+                 file has changed"
             );
             if self.reload().is_some() {
                 self.cancel_task();

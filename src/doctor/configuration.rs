@@ -5,6 +5,7 @@ use crate::config::analytics_delivery::DeliverySettings;
 use crate::config::assistant;
 use crate::config::checked::{Config, SET_SOURCE_ADVICE, nothing_to_serve_message};
 use crate::config::inputs::ConfigInputs;
+use crate::config::link_file;
 use docwharf_agent::sync::BundleLocation;
 use docwharf_agent::sync::api_key::read_key_file;
 use docwharf_base::error_chain::ErrorChain;
@@ -56,11 +57,17 @@ pub(super) fn check(config_inputs: &ConfigInputs) -> (Option<Config>, Vec<Doctor
 pub fn unintended_settings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     let sync_settings = &config.sync_settings;
-    if let Some(BundleLocation::File(path)) = &sync_settings.bundle
-        && let Err(error) = std::fs::metadata(path)
-    {
-        warnings.push(format!("staticExport.bundleUrl: cannot read {}: {error}", path.display()));
+    match &sync_settings.bundle {
+        Some(BundleLocation::File(path)) => {
+            let error = std::fs::metadata(path).err();
+            warnings.extend(
+                error.map(|error| format!("{}: cannot read {}: {error}", sync_settings.bundle_key(), path.display())),
+            );
+        }
+        Some(BundleLocation::Unreadable { error, .. }) => warnings.push(error.clone()),
+        Some(BundleLocation::Link(_)) | None => {}
     }
+    warnings.extend(sync_settings.bundle_url_file.as_deref().and_then(link_file::mode_warning));
     if let Some(path) = &sync_settings.network.ca_file
         && let Err(error) = std::fs::metadata(path)
     {

@@ -18,11 +18,15 @@ pub(super) fn check(config: &Config, user: &CheckedUser) -> DoctorCheck {
         return DoctorCheck::ok(CHECK_NAME, "not needed: there is no [api]");
     };
     let place = api.api_key.name();
-    if let (ApiKeyLocation::File(path), Some(service)) = (&api.api_key, user.service())
+    if let ApiKeyLocation::File(path) = &api.api_key
+        && !user.is_process()
         && path.exists()
         && let Some(barrier) = find_blocked(CHECK_NAME, path, PathUse::Read, user)
     {
-        return unreadable(path, &barrier.found, service);
+        return match user.service() {
+            Some(service) => unreadable(path, &barrier.found, service),
+            None => barrier,
+        };
     }
     if let Err(error) = api.api_key.read() {
         return DoctorCheck::error(CHECK_NAME, error.to_string(), advice(&api.api_key));

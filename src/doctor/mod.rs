@@ -20,6 +20,7 @@ mod proxy;
 mod proxy_rules;
 mod search;
 mod store;
+mod user_thread;
 
 use tokio::runtime::Handle;
 
@@ -33,20 +34,33 @@ use docwharf_base::secret::SecretRedactor;
 use check::DoctorCheck;
 use checked_user::CheckedUser;
 
-/// Runs all checks, in the order in which one depends on another. With `offline`, it opens no connection and looks up
-/// no name. Sockets and timers belong to `runtime`.
-pub fn run_checks(config_inputs: &ConfigInputs, offline: bool, runtime: &Handle) -> Vec<DoctorCheck> {
+/// The choices of a person who runs the checks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DoctorOptions<'a> {
+    /// Whether to open no connection and look up no name.
+    pub is_offline: bool,
+    /// The name or number of the user for whom paths and ports are checked.
+    pub user: Option<&'a str>,
+}
+
+/// Runs all checks, in the order in which one depends on another. Sockets and timers belong to `runtime`. The error
+/// says why the user of the options cannot be checked.
+pub fn run_checks(
+    config_inputs: &ConfigInputs,
+    options: DoctorOptions<'_>,
+    runtime: &Handle,
+) -> Result<Vec<DoctorCheck>, String> {
+    let user = CheckedUser::new(config_inputs, options.user)?;
     let (config, mut checks) = configuration::check(config_inputs);
     // A configuration with mistakes may still name the right store.
     let root = config.as_ref().map(|config| config.store.clone()).or_else(|| config_inputs.store());
-    let user = CheckedUser::new(config_inputs);
     checks.push(user.check(config_inputs));
     let mut dates = Vec::new();
     if let Some(config) = &config {
         checks.push(deployment::check(config));
         checks.push(key::check(config, &user));
         checks.push(proxy::check(config));
-        if !offline {
+        if !options.is_offline {
             let results = runtime.block_on(network::check_network(config));
             checks.extend(results.checks);
             dates = results.dates;
@@ -71,7 +85,7 @@ pub fn run_checks(config_inputs: &ConfigInputs, offline: bool, runtime: &Handle)
         check.found = clean(&redactor, &check.found);
         check.advice = check.advice.as_deref().map(|advice| clean(&redactor, advice));
     }
-    checks
+    Ok(checks)
 }
 
 fn clean(redactor: &SecretRedactor, text: &str) -> String {

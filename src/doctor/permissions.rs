@@ -105,6 +105,8 @@ fn paths(
             folder.map(|f| (f, PathUse::WriteFolder))
         });
     }
+    let link_file = sync_settings.bundle_url_file.as_ref();
+    paths.extend(link_file.filter(|path| path.exists()).map(|path| (path.clone(), PathUse::Read)));
     let bundle = match &sync_settings.bundle {
         Some(BundleLocation::File(path)) => Some(path),
         _ => None,
@@ -113,8 +115,12 @@ fn paths(
         key.into_iter().chain(&sync_settings.network.ca_file).chain(bundle).map(|path| (path.clone(), PathUse::Read)),
     );
     if let Some(service) = user.service() {
-        // systemd reads credentials itself; the key has a separate check.
-        paths.retain(|(path, _)| !service.unit.passes_credential(path) && Some(path) != key);
+        // systemd reads credentials itself.
+        paths.retain(|(path, _)| !service.unit.passes_credential(path));
+    }
+    if !user.is_process() {
+        // The key has a separate check.
+        paths.retain(|(path, _)| Some(path) != key);
     }
     paths
 }

@@ -37,14 +37,19 @@ pub(super) fn check(config: &Config, user: &CheckedUser) -> Vec<DoctorCheck> {
     [site, check_list("tls.listen", tls), check_list("admin.listen", &config.admin), waiting].concat()
 }
 
-/// Returns the error for a port that the user of the service may not listen on, even if root may.
-fn check_privileged_port(key: &str, address: SocketAddr, service: &ServiceUser) -> Option<DoctorCheck> {
+/// Returns the first port that any user may listen on.
+fn first_free_port() -> u16 {
     let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok();
-    let first = first.and_then(|text| text.trim().parse().ok()).unwrap_or(FIRST_FREE_PORT);
+    first.and_then(|text| text.trim().parse().ok()).unwrap_or(FIRST_FREE_PORT)
+}
+
+/// Returns the error for a port that the user of the service may not listen on, even if root may.
+fn check_privileged_port(key: &str, address: SocketAddr, service: &ServiceUser, name: &str) -> Option<DoctorCheck> {
+    let first = first_free_port();
     if address.port() >= first || service.unit.may_bind_low_ports() {
         return None;
     }
-    let found = format!("{address} ({key}): the user of {} may not listen below port {first}", service.unit.name);
+    let found = format!("{address} ({key}): {name} may not listen below port {first}");
     let advice = match key {
         "server.listen" => {
             let socket = service.unit.name.replace(".service", ".socket");
@@ -64,10 +69,12 @@ fn check_address(key: &str, address: SocketAddr, running: Option<u32>, user: &Ch
     if address.port() == 0 {
         return DoctorCheck::ok(CHECK_NAME, format!("{address}: any free port"));
     }
-    if let Some(check) = user.service().and_then(|service| check_privileged_port(key, address, service)) {
+    if let Some(check) = user.service().and_then(|service| check_privileged_port(key, address, service, &user.name())) {
         return check;
     }
-    let Err(error) = bind(address) else { return DoctorCheck::ok(CHECK_NAME, format!("{address} is free")) };
+    let Err(error) = user.run(|| bind(address)) else {
+        return DoctorCheck::ok(CHECK_NAME, format!("{address} is free"));
+    };
     match (error.kind(), running) {
         (io::ErrorKind::AddrInUse, Some(pid)) => DoctorCheck::ok(
             CHECK_NAME,
@@ -88,8 +95,8 @@ fn check_address(key: &str, address: SocketAddr, running: Option<u32>, user: &Ch
         ),
         (io::ErrorKind::PermissionDenied, _) => DoctorCheck::error(
             CHECK_NAME,
-            format!("{address} ({key}): {} may not listen below port {FIRST_FREE_PORT}", user.name()),
-            "choose a port from 1024 on, let systemd open the socket (docwharf.socket), or grant CAP_NET_BIND_SERVICE",
+            format!("{address} ({key}): {} may not listen below port {}", user.name(), first_free_port()),
+            "choose a higher port, let systemd open the socket (docwharf.socket), or grant CAP_NET_BIND_SERVICE",
         ),
         _ => DoctorCheck::error(CHECK_NAME, format!("{address}: {error}"), format!("correct {key}")),
     }

@@ -226,6 +226,7 @@ fn describe_sources(source: Option<&BundleSource>, inbox: Option<&String>) -> St
     let source = source.map(|source| match source {
         BundleSource::Api(name) => format!("the management API {name} (api.baseUrl)"),
         BundleSource::Link(name) => format!("the link {name} (staticExport.bundleUrl)"),
+        BundleSource::LinkFile(path) => format!("the link in {path} (staticExport.bundleUrlFile)"),
         BundleSource::File(name) => format!("the file {name} (staticExport.bundleUrl)"),
     });
     let inbox = inbox.map(|path| format!("the inbox {path} (sync.inbox)"));

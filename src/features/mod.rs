@@ -156,6 +156,8 @@ pub enum BundleSource {
     Api(String),
     /// A link (`staticExport.bundleUrl`).
     Link(String),
+    /// The path of the file with a link (`staticExport.bundleUrlFile`).
+    LinkFile(String),
     /// The path of a file (`staticExport.bundleUrl`).
     File(String),
 }

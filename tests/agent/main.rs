@@ -7,6 +7,7 @@ mod agent_with_origin;
 mod air_gap;
 #[cfg(all(feature = "origin", feature = "analytics"))]
 mod analytics_delivery;
+mod bundle_url_file;
 mod export_api;
 mod features;
 mod fetch;

@@ -50,12 +50,19 @@ fn help_and_version_print_to_stdout_and_a_missing_command_exits_2() {
 }
 
 #[test]
-fn version_command_prints_version_target_features_and_commit() {
+fn version_command_prints_version_target_compiler_features_and_commit() {
     let output = run_docwharf(["version"]).expect(0);
     assert!(output.stdout.starts_with(concat!("docwharf ", env!("CARGO_PKG_VERSION"), "\n")), "{}", output.stdout);
     let json = run_docwharf(["version", "--json"]).expect(0).json();
     assert_eq!((&json["schemaVersion"], &json["version"]), (&1.into(), &env!("CARGO_PKG_VERSION").into()));
     assert!(json["target"].as_str().unwrap().contains("linux"), "{json}");
+    let compiler = json["compiler"].as_str().unwrap();
+    assert!(compiler.starts_with("rustc 1.") && compiler.lines().count() == 1, "{json}");
+    assert!(output.stdout.contains(&format!("\ncompiler {compiler}\n")), "{}", output.stdout);
+    // The same sources give the same bytes: nothing depends on the time or the folder of the build.
+    let mut names: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["commit", "compiler", "features", "schemaVersion", "target", "version"]);
     let features: Vec<&str> = [("analytics", cfg!(feature = "analytics")), ("origin", cfg!(feature = "origin"))]
         .into_iter()
         .filter_map(|(name, is_on)| is_on.then_some(name))

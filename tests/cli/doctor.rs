@@ -455,8 +455,10 @@ fn doctor_names_the_first_path_component_without_permission() {
     std::fs::write(&config, "[store]\npath = \"store\"\n[sync]\ninbox = \"shut/further/inbox\"\n").unwrap();
     set_mode(&config, 0o644);
     let shut = dir.path().join("shut");
+    let uid = if rustix::process::geteuid().is_root() { 65534 } else { rustix::process::geteuid().as_raw() };
+    let checked = docwharf::base::accounts::describe_user(uid);
     for (name, mode, store, words) in [
-        ("inbox", 0o000, 0o777, [format!("{}: uid", inbox.display()), format!("lacks x on {}", shut.display())]),
+        ("inbox", 0o000, 0o777, [format!("{}: {checked}", inbox.display()), format!("lacks x on {}", shut.display())]),
         (
             "permissions",
             0o755,
@@ -507,7 +509,8 @@ fn doctor_names_the_first_path_component_without_permission() {
     let mut command = Command::new(&program);
     command.env_clear().args(["doctor", "--offline", "--json", "--config"]).arg(&config);
     if rustix::process::geteuid().is_root() {
-        let advice = format!("install -d -o 65534 {}", dir.path().join("store").display());
+        let owner = docwharf::base::accounts::find_user_name(65534).unwrap_or_else(|| "65534".to_owned());
+        let advice = format!("install -d -o {owner} {}", dir.path().join("store").display());
         assert_check(
             &parse_checks(&run_to_end(as_unprivileged_user(&mut command))),
             "permissions",
@@ -681,7 +684,8 @@ fn doctor_run_by_root_checks_permissions_of_the_service_user() {
     let plain = units_of("");
     let found = run_checks(plain.path());
     if !rustix::process::geteuid().is_root() {
-        assert_check(&found, "user", "ok", &["checked as uid", "docwharf.service"]);
+        let own = docwharf::base::accounts::describe_user(rustix::process::geteuid().as_raw());
+        assert_check(&found, "user", "ok", &[&format!("checked as {own}"), "docwharf.service"]);
         return;
     }
     assert_check(&found, "user", "ok", &["checked as the user of docwharf.service", "DynamicUser"]);
@@ -700,7 +704,12 @@ fn doctor_run_by_root_checks_permissions_of_the_service_user() {
     let is_reported_twice = |check: &Value| check["name"] == "permissions" && check["found"].to_string().contains(&key);
     assert!(!found.iter().any(is_reported_twice), "{found:#?}");
     let named = units_of("DynamicUser=no\nUser=nobody");
-    assert_check(&run_checks(named.path()), "user", "ok", &["checked as the user of docwharf.service (User=nobody"]);
+    assert_check(
+        &run_checks(named.path()),
+        "user",
+        "ok",
+        &["checked as nobody (uid 65534), the user of docwharf.service (User=nobody"],
+    );
     // An enabled socket listens in place of `server.listen`.
     let wants = named.path().join("sockets.target.wants");
     std::fs::create_dir(&wants).unwrap();

@@ -625,6 +625,7 @@ const BOUNDS: &[(&str, &[Constant])] = &[
             ("crates/serve/src/recording/agents/operator_patterns.rs", "MAX_PATTERN_BYTES"),
         ],
     ),
+    ("size of the file of `staticExport.bundleUrlFile`", &[("src/config/link_file.rs", "MAX_LINK_FILE_BYTES")]),
     (
         "keys in `analytics.keyFile`",
         &[

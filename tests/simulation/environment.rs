@@ -22,7 +22,7 @@ use docwharf::sync::incoming_bundle::IncomingBundle;
 use docwharf::sync::ingest::{IngestedBundle, ingest_bundle, note_offered_again};
 use docwharf::sync::known_bundles::find_known_bundles;
 use docwharf::sync::plan::BundleFileState;
-use docwharf::sync::{SyncError, SyncSettings, disk_space};
+use docwharf::sync::{BUNDLE_URL_KEY, SyncError, SyncSettings, disk_space};
 
 use super::disk::{Content, PartialDownload};
 use super::rules::Host;
@@ -193,7 +193,11 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
     fn bundle_file_state(&mut self, path: &Path) -> Result<BundleFileState, SyncError> {
         self.sim.operation(|| format!("stat {}", path.display()));
         let file = self.sim.with(|s| s.disk.bundle_files.get(path).cloned());
-        let missing = || SyncError::Missing { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() };
+        let missing = || SyncError::Missing {
+            path: path.to_owned(),
+            key: BUNDLE_URL_KEY,
+            source: std::io::ErrorKind::NotFound.into(),
+        };
         let file = file.ok_or_else(missing)?;
         let (source, size) = (path.display().to_string(), file.content.bytes);
         if !file.content.hostile {
@@ -204,7 +208,11 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
 
     fn digest_file(&mut self, path: &Path) -> Result<Digest, SyncError> {
         self.sim.operation(|| format!("digest {}", path.display()));
-        let missing = || SyncError::Missing { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() };
+        let missing = || SyncError::Missing {
+            path: path.to_owned(),
+            key: BUNDLE_URL_KEY,
+            source: std::io::ErrorKind::NotFound.into(),
+        };
         let content = self.sim.content_at(path);
         if let Some(content) = content.filter(|content| !content.hostile) {
             self.sim.note_check(&path.display().to_string(), id_of(content));

@@ -11,6 +11,7 @@ use super::*;
 const RELOADS: &[(&str, &str, &str)] = &[
     ("staticExport.enabled", "true", ""),
     ("staticExport.bundleUrl", "\"other.zip\"", ""),
+    ("staticExport.bundleUrlFile", "\"bundle-url\"", ""),
     ("staticExport.version", "\"v2\"", ""),
     ("staticExport.sha256", "\"0000000000000000000000000000000000000000000000000000000000000000\"", ""),
     ("api.baseUrl", "\"http://127.0.0.1:9/other/v1\"", ""),
@@ -134,6 +135,7 @@ fn host() -> Host {
     }
     for (name, content) in [
         ("key", "dwk_1"),
+        ("bundle-url", "http://127.0.0.1:9/bundle.zip\n"),
         ("other-key", "dwk_2"),
         ("rules", "/old /new 301\n"),
         ("synonyms.toml", "sets = [[\"quay\", \"wharf\"]]\n"),

@@ -21,7 +21,13 @@ pub struct UserAccount {
 
 /// Returns the name of the user with this id.
 pub fn find_user_name(uid: u32) -> Option<String> {
-    find_name_in(&read_account_file(PASSWD), uid)
+    // An image may have no /etc/passwd.
+    find_name_in(&read_account_file(PASSWD), uid).or_else(|| (uid == 0).then(|| "root".to_owned()))
+}
+
+/// Returns `docwharf (uid 998)` for messages, or `uid 998` if the number has no name.
+pub fn describe_user(uid: u32) -> String {
+    find_user_name(uid).map_or_else(|| format!("uid {uid}"), |name| format!("{name} (uid {uid})"))
 }
 
 /// Finds a user by name or by number. A number needs no entry in `/etc/passwd`; without one, the group id is the same
@@ -116,7 +122,8 @@ mod tests {
             (Some(50), Some(77), None)
         );
         assert_eq!((find_group_ids_in(GROUP, "bob"), find_group_ids_in(GROUP, "ali")), (vec![50, 51], vec![]));
-        assert_eq!(resolve_uid_name("uid 0"), find_user_name(0).unwrap_or_else(|| "uid 0".to_owned()));
+        assert_eq!((resolve_uid_name("uid 0"), describe_user(0)), ("root".to_owned(), "root (uid 0)".to_owned()));
+        assert_eq!(describe_user(4_294_967_000), "uid 4294967000");
         assert_eq!(["0", "uid x", "uid"].map(resolve_uid_name), ["0", "uid x", "uid"]);
     }
 }

@@ -15,7 +15,7 @@ use super::super::context::CommandContext;
 use super::super::failure::CommandFailure;
 
 /// Reads the configuration of the origin, which `--config` must name, and prints the warnings about it.
-pub(super) fn read_origin_config(context: &CommandContext) -> Result<OriginConfig, CommandFailure> {
+pub(in crate::cli) fn read_origin_config(context: &CommandContext) -> Result<OriginConfig, CommandFailure> {
     // The limits in an agent's configuration do not apply to an origin.
     let Some(path) = &context.global.config else {
         return Err(CommandFailure::Usage("name the configuration of the origin: --config origin.toml".to_owned()));

@@ -25,7 +25,7 @@ use docwharf_site::seal::SealOptions;
 
 use super::context::CommandContext;
 use super::failure::CommandFailure;
-use configured::read_origin_config;
+pub(super) use configured::read_origin_config;
 
 /// The organization of the sites that are named by flags.
 const LOCAL_ORGANIZATION: &str = "local";

@@ -143,6 +143,7 @@ const TOO_LARGE_SIZE: &str = "\"18446744073709551616\"";
 const WITHOUT_BOUNDS: &[&str] = &[
     "staticExport.enabled",
     "staticExport.bundleUrl",
+    "staticExport.bundleUrlFile",
     "staticExport.version",
     "staticExport.sha256",
     "api.baseUrl",

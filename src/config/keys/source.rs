@@ -26,6 +26,15 @@ pub(super) const STATIC_EXPORT: Section = Section {
             ..KEY
         },
         ConfigKey {
+            name: "staticExport.bundleUrlFile",
+            value_type: ValueType::Path,
+            example: "\"/run/secrets/bundle-url\"",
+            help: "instead of `bundleUrl`: a file that contains it, such as a mounted secret",
+            comment: "Instead of bundleUrl: a file that contains the link and nothing else, such as a mounted secret. \
+                      docwharf reads the file again when the file changes. No default.",
+            ..KEY
+        },
+        ConfigKey {
             name: "staticExport.version",
             value_type: ValueType::Text,
             example: "\"2026-11\"",

@@ -74,6 +74,12 @@ fn each_file_that_the_configuration_names_is_watched_with_its_kind() {
     assert_eq!(watched(link), expected(&[(WatchedKind::Settings, "/ca")]));
     let files = "[staticExport]\nbundleUrl = \"/b.zip\"\n[sync]\ninbox = \"/in\"\n";
     assert_eq!(watched(files), expected(&[(WatchedKind::Bundle, "/b.zip"), (WatchedKind::Inbox, "/in")]));
+    // The file with the link, also while it is missing, and the bundle that it names.
+    let link_file = dir.path().join("link").to_str().expect("a temporary folder has a plain name").to_owned();
+    let linked = format!("[staticExport]\nbundleUrlFile = \"{link_file}\"\n");
+    assert_eq!(watched(&linked), expected(&[(WatchedKind::Settings, &link_file)]));
+    std::fs::write(&link_file, "/b.zip\n").unwrap();
+    assert_eq!(watched(&linked), expected(&[(WatchedKind::Settings, &link_file), (WatchedKind::Bundle, "/b.zip")]));
     let pair = [(WatchedKind::Certificate, "/tls/cert"), (WatchedKind::Certificate, "/tls/key")];
     assert_eq!(watched(TLS), expected(&pair));
     let rules = rules.to_str().expect("a temporary folder has a plain name");

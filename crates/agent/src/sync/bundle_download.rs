@@ -93,7 +93,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                     link: url.to_string(),
                     signed: url.has_query(),
                     request_error,
-                    renewable: is_renewable,
+                    key: (!is_renewable).then(|| self.sync_settings.bundle_key()),
                 });
             };
             self.environment

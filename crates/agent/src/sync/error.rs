@@ -13,23 +13,29 @@ use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_site::bundle::refusal::BundleFault;
 use docwharf_site::seal::SealError;
 
+use super::{BUNDLE_URL_FILE_KEY, BUNDLE_URL_KEY};
+
 /// An error of a sync or an import.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     /// The bundle cannot be read.
-    #[error("cannot read the bundle {} (staticExport.bundleUrl); put a bundle there, or correct the path", path.display())]
+    #[error("cannot read the bundle {} ({key}); put a bundle there, or correct the path", path.display())]
     Missing {
         /// The bundle's path.
         path: PathBuf,
+        /// The key of the configuration that has the path.
+        key: &'static str,
         /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// The bundle is a folder.
-    #[error("the bundle {} is a folder; staticExport.bundleUrl names an archive, `docwharf import` takes folders", path.display())]
+    #[error("the bundle {} is a folder; {key} names an archive, `docwharf import` takes folders", path.display())]
     IsFolder {
         /// The folder's path.
         path: PathBuf,
+        /// The key of the configuration that has the path.
+        key: &'static str,
     },
     /// A setting or a file that the sync needs is missing, unreadable or invalid.
     #[error("{0}")]
@@ -72,7 +78,7 @@ pub enum SyncError {
         request_error: RequestError,
     },
     /// The bundle could not be downloaded from its link.
-    #[error("cannot download {link}: {request_error}{}", link_advice(*.signed, .request_error, *.renewable))]
+    #[error("cannot download {link}: {request_error}{}", link_advice(*.signed, .request_error, *.key))]
     Download {
         /// The link, without its query.
         link: String,
@@ -80,8 +86,8 @@ pub enum SyncError {
         signed: bool,
         /// The cause.
         request_error: RequestError,
-        /// Whether the API can give a fresh link.
-        renewable: bool,
+        /// The key of the configuration that has the link; `None` if the API created it and can create another.
+        key: Option<&'static str>,
     },
     /// The export job failed.
     #[error("the export job {id} failed: {reason}; check the project's build, then sync again")]
@@ -206,22 +212,24 @@ pub fn is_unusable_link(request_error: &RequestError) -> bool {
     }
 }
 
-fn link_advice(signed: bool, request_error: &RequestError, renewable: bool) -> String {
-    let advice = match request_error.cause {
-        RequestErrorCause::Disk => "free some space, or check the store's owner and mode",
-        RequestErrorCause::TooLarge => "raise limits.archive if you trust the source",
-        RequestErrorCause::NotConnected => "check the network and proxies",
-        _ if is_unusable_link(request_error) && renewable => {
-            "fresh links from the API failed, too; run `docwharf doctor`, then ask the vendor"
+fn link_advice(signed: bool, request_error: &RequestError, key: Option<&'static str>) -> String {
+    let place =
+        if key == Some(BUNDLE_URL_FILE_KEY) { "the file of staticExport.bundleUrlFile" } else { BUNDLE_URL_KEY };
+    match request_error.cause {
+        RequestErrorCause::Disk => "; free some space, or check the store's owner and mode".to_owned(),
+        RequestErrorCause::TooLarge => "; raise limits.archive if you trust the source".to_owned(),
+        RequestErrorCause::NotConnected => "; check the network and proxies".to_owned(),
+        _ if is_unusable_link(request_error) && key.is_none() => {
+            "; fresh links from the API failed, too; run `docwharf doctor`, then ask the vendor".to_owned()
         }
-        RequestErrorCause::Status(404 | 410) => "check staticExport.bundleUrl",
-        _ if is_unusable_link(request_error) && signed => {
-            "the link has probably expired and cannot be renewed: put a fresh one in staticExport.bundleUrl, or set [api], which creates links"
-        }
-        _ if is_unusable_link(request_error) => "the server denies access: check staticExport.bundleUrl",
-        _ => return String::new(),
-    };
-    format!("; {advice}")
+        RequestErrorCause::Status(404 | 410) => format!("; check {place}"),
+        _ if is_unusable_link(request_error) && signed => format!(
+            "; the link has probably expired and cannot be renewed: put a fresh one in {place}, or set [api], which \
+             creates links"
+        ),
+        _ if is_unusable_link(request_error) => format!("; the server denies access: check {place}"),
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -241,7 +249,8 @@ mod tests {
     }
 
     fn download(request_error: RequestError, signed: bool, renewable: bool) -> SyncError {
-        SyncError::Download { link: "https://b.example/b.zip".to_owned(), signed, request_error, renewable }
+        let key = (!renewable).then_some(BUNDLE_URL_KEY);
+        SyncError::Download { link: "https://b.example/b.zip".to_owned(), signed, request_error, key }
     }
 
     fn request_error(cause: RequestErrorCause) -> RequestError {
@@ -272,8 +281,8 @@ mod tests {
                 SyncError::Changing { path: "b.zip".into(), source: Box::new(refused(BundleFault::Truncated("x"))) },
                 [false; 3],
             ),
-            (SyncError::Missing { path: "b.zip".into(), source: missing() }, [false, false, true]),
-            (SyncError::IsFolder { path: "b.zip".into() }, [false, false, true]),
+            (SyncError::Missing { path: "b.zip".into(), key: BUNDLE_URL_KEY, source: missing() }, [false, false, true]),
+            (SyncError::IsFolder { path: "b.zip".into(), key: BUNDLE_URL_KEY }, [false, false, true]),
             (SyncError::UnusableSetting(String::new()), [false, false, true]),
             (SyncError::Client(ClientError::Read { path: "ca.pem".into(), source: missing() }), [false, false, true]),
             (SyncError::Store(StoreError::NoPrevious), [false; 3]),

@@ -68,6 +68,9 @@ pub struct SyncSettings {
     pub enabled: bool,
     /// The bundle, if one is configured.
     pub bundle: Option<BundleLocation>,
+    /// The file that contains the location of the bundle (`staticExport.bundleUrlFile`), if it is there and not in the
+    /// configuration.
+    pub bundle_url_file: Option<PathBuf>,
     /// The API that exports bundles, if one is configured.
     pub api: Option<ApiSource>,
     /// The label of the version that becomes active instead of the newest one.
@@ -114,6 +117,7 @@ impl Default for SyncSettings {
         SyncSettings {
             enabled: false,
             bundle: None,
+            bundle_url_file: None,
             api: None,
             pin: None,
             sha256: None,
@@ -138,6 +142,11 @@ impl SyncSettings {
         self.bundle.is_some() || self.api.is_some()
     }
 
+    /// The key of the configuration that has the location of the bundle, for messages.
+    pub fn bundle_key(&self) -> &'static str {
+        if self.bundle_url_file.is_some() { BUNDLE_URL_FILE_KEY } else { BUNDLE_URL_KEY }
+    }
+
     /// A digest of the source and the demands on it, without secrets: when it changes, failures are counted from zero.
     pub fn source_digest(&self) -> String {
         let bundle = self.bundle.as_ref().map(|bundle| match bundle {
@@ -145,13 +154,32 @@ impl SyncSettings {
             BundleLocation::Link(url) => {
                 format!("{} {}", url.without_secrets(), Digest::compute(url.expose().as_str().as_bytes()).to_hex())
             }
-            BundleLocation::File(path) => path.display().to_string(),
+            _ => bundle.name(),
         });
+        self.digest_with(bundle.as_deref())
+    }
+
+    /// A digest like [`SyncSettings::source_digest`] that has the path of the file with the link in place of its
+    /// content. Two processes that read the same configuration get the same digest, although the link has been replaced
+    /// in between, or only one of them may read it.
+    pub fn configured_source_digest(&self) -> String {
+        match &self.bundle_url_file {
+            Some(file) => self.digest_with(Some(&format!("{BUNDLE_URL_FILE_KEY} {}", file.display()))),
+            None => self.source_digest(),
+        }
+    }
+
+    fn digest_with(&self, bundle: Option<&str>) -> String {
         let api = self.api.as_ref().map(ApiSource::name);
         let text = format!("{bundle:?} {api:?} {:?} {:?} {}", self.pin, self.sha256, self.enabled);
         Digest::compute(text.as_bytes()).to_hex()[..16].to_owned()
     }
 }
+
+/// The key with the location of the bundle.
+pub const BUNDLE_URL_KEY: &str = "staticExport.bundleUrl";
+/// The key with the path of a file that contains the location of the bundle.
+pub const BUNDLE_URL_FILE_KEY: &str = "staticExport.bundleUrlFile";
 
 /// The location of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,6 +188,13 @@ pub enum BundleLocation {
     File(PathBuf),
     /// A link, perhaps a signed one.
     Link(SafeUrl),
+    /// A location that is not known now: it belongs into a file that is missing, or that does not contain one.
+    Unreadable {
+        /// The file of `staticExport.bundleUrlFile`.
+        file: PathBuf,
+        /// The error, which names the file and the key, but quotes nothing of the file.
+        error: String,
+    },
 }
 
 impl BundleLocation {
@@ -168,6 +203,16 @@ impl BundleLocation {
         match self {
             BundleLocation::File(path) => path.display().to_string(),
             BundleLocation::Link(url) => url.without_secrets(),
+            BundleLocation::Unreadable { file, .. } => format!("{} ({BUNDLE_URL_FILE_KEY})", file.display()),
+        }
+    }
+
+    /// A digest of the location itself, including the secrets of a link.
+    pub fn digest(&self) -> Digest {
+        match self {
+            BundleLocation::File(path) => Digest::compute(path.as_os_str().as_encoded_bytes()),
+            BundleLocation::Link(url) => Digest::compute(url.expose().as_str().as_bytes()),
+            BundleLocation::Unreadable { .. } => Digest::compute(self.name().as_bytes()),
         }
     }
 }
@@ -289,6 +334,29 @@ mod tests {
         let has_source =
             sources.map(|(bundle, api)| SyncSettings { bundle, api, ..SyncSettings::default() }.has_source());
         assert_eq!(has_source, [false, true, true]);
+    }
+
+    #[test]
+    fn the_digest_for_commands_has_the_path_of_the_link_file_and_not_its_content() {
+        let settings = |file: Option<&str>, bundle| SyncSettings {
+            bundle: Some(bundle),
+            bundle_url_file: file.map(PathBuf::from),
+            ..SyncSettings::default()
+        };
+        let unreadable = || BundleLocation::Unreadable { file: "/link".into(), error: "no right".to_owned() };
+        let contents = [link("https://b.example/b.zip?sig=1"), link("https://b.example/c.zip?sig=2"), unreadable()];
+        let digests = |file: Option<&str>| {
+            contents.clone().map(|bundle| settings(file, bundle).configured_source_digest()).to_vec()
+        };
+        assert_eq!(digests(Some("/link")), vec![digests(Some("/link"))[0].clone(); 3]);
+        assert_ne!(digests(Some("/link"))[0], digests(Some("/other"))[0]);
+        assert_ne!(digests(None)[0], digests(None)[1], "without a file, the link is in the configuration");
+        // Failures are counted from zero with each link.
+        let of_sources = contents.clone().map(|bundle| settings(Some("/link"), bundle).source_digest());
+        assert!(of_sources[0] != of_sources[1] && of_sources[1] != of_sources[2]);
+        assert_eq!(unreadable().name(), "/link (staticExport.bundleUrlFile)");
+        assert_eq!(settings(None, unreadable()).bundle_key(), "staticExport.bundleUrl");
+        assert_eq!(settings(Some("/link"), unreadable()).bundle_key(), "staticExport.bundleUrlFile");
     }
 
     #[test]

@@ -11,7 +11,6 @@ use crate::store::record::{BundleCheck, StoreRecord, SyncAttempt};
 use docwharf_base::backoff;
 use docwharf_base::clock::seconds_ceil;
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::{format_count, format_size, format_unix_seconds};
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_base::net::request_error::MAX_RETRY_AFTER;
@@ -188,10 +187,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
             let found = self.fetch_bundle(input, bundle)?;
             return self.activate_target_version(Some(found));
         }
-        let location_digest = match bundle {
-            BundleLocation::Link(url) => Digest::compute(url.expose().as_str().as_bytes()).to_hex(),
-            BundleLocation::File(path) => Digest::compute(path.as_os_str().as_encoded_bytes()).to_hex(),
-        };
+        let location_digest = bundle.digest().to_hex();
         if !self.environment.is_empty()? || self.record.tried_link.as_ref() == Some(&location_digest) {
             return self.sync_from_api(input);
         }
@@ -210,6 +206,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
     fn fetch_bundle(&mut self, input: &PlanInput<'_>, bundle: &BundleLocation) -> Result<FoundVersion, SyncError> {
         match bundle {
             BundleLocation::File(path) => self.check_file(input, path),
+            BundleLocation::Unreadable { error, .. } => Err(SyncError::UnusableSetting(error.clone())),
             BundleLocation::Link(url) => {
                 let source = bundle.name();
                 let known = self.begin_download(&source)?;
@@ -326,6 +323,7 @@ mod tests {
     use docwharf_base::model::digest::Digest;
     use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 
+    use super::super::BUNDLE_URL_KEY;
     use super::*;
 
     #[test]
@@ -350,8 +348,12 @@ mod tests {
             request_error.retry_after = retry_after.map(seconds);
             SyncError::Upstream { doing: String::new(), call: ApiCall::PollExport, request_error }
         };
-        let missing = || SyncError::Missing { path: "b".into(), source: std::io::ErrorKind::NotFound.into() };
-        let folder = || SyncError::IsFolder { path: "b".into() };
+        let missing = || SyncError::Missing {
+            path: "b".into(),
+            key: BUNDLE_URL_KEY,
+            source: std::io::ErrorKind::NotFound.into(),
+        };
+        let folder = || SyncError::IsFolder { path: "b".into(), key: BUNDLE_URL_KEY };
         let changing = || SyncError::Changing { path: "b".into(), source: Box::new(missing()) };
         let cases = [
             (SyncError::StillRefused(String::new()), 3, 0.0, interval),

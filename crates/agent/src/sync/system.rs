@@ -254,15 +254,15 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     }
 
     fn bundle_file_state(&mut self, path: &Path) -> Result<BundleFileState, SyncError> {
-        let metadata =
-            std::fs::metadata(path).map_err(|source| SyncError::Missing { path: path.to_owned(), source })?;
+        let key = self.sync_settings.bundle_key();
+        let missing = |source| SyncError::Missing { path: path.to_owned(), key, source };
+        let metadata = std::fs::metadata(path).map_err(missing)?;
         if metadata.is_dir() {
-            return Err(SyncError::IsFolder { path: path.to_owned() });
+            return Err(SyncError::IsFolder { path: path.to_owned(), key });
         }
         if !metadata.is_file() {
             // Opening a named pipe waits for a writer, perhaps for ever.
-            let source = regular_file::not_regular_error(metadata.file_type());
-            return Err(SyncError::Missing { path: path.to_owned(), source });
+            return Err(missing(regular_file::not_regular_error(metadata.file_type())));
         }
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
         Ok(BundleFileState {
@@ -274,7 +274,8 @@ impl SyncEnvironment for SystemEnvironment<'_> {
 
     fn digest_file(&mut self, path: &Path) -> Result<Digest, SyncError> {
         use std::io::Read;
-        let missing = |source| SyncError::Missing { path: path.to_owned(), source };
+        let key = self.sync_settings.bundle_key();
+        let missing = |source| SyncError::Missing { path: path.to_owned(), key, source };
         let mut file = regular_file::open(path).map_err(missing)?;
         let mut hasher = Sha256Hasher::new();
         let mut buffer = vec![0; 256 * 1024];

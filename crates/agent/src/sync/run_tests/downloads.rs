@@ -36,7 +36,7 @@ fn an_expired_link_is_renewed_three_times_and_after_the_first_time_with_a_pause(
     let mut record = record_with_job();
     let error =
         run_sync(&mut environment, &mut record, &api_settings(), SyncTrigger::RegularCheck).expect_err("expired");
-    assert!(matches!(error, SyncError::Download { renewable: true, .. }), "{error:?}");
+    assert!(matches!(error, SyncError::Download { key: None, .. }), "{error:?}");
     let begin = format!("begin {API}, 0 known");
     let expected = [
         "poll j1",
@@ -100,7 +100,7 @@ fn a_part_stays_for_the_next_sync_unless_it_fits_nowhere() {
         let mut record = StoreRecord::default();
         let error =
             run_sync(&mut environment, &mut record, &link_settings(), SyncTrigger::RegularCheck).expect_err("x");
-        assert!(matches!(error, SyncError::Download { signed: true, renewable: false, .. }), "{error:?}");
+        assert!(matches!(error, SyncError::Download { signed: true, key: Some(BUNDLE_URL_KEY), .. }), "{error:?}");
         assert_eq!(environment.count("discard"), usize::from(is_discarded), "{cause:?}");
         assert_eq!(record.last_checked_bundle, None, "{cause:?}: no bundle was checked");
     }

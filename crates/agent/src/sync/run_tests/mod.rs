@@ -24,7 +24,7 @@ use super::environment::{CallResult, KnownBundle, SyncEnvironment};
 use super::incoming_bundle::IncomingBundle;
 use super::ingest::IngestedBundle;
 use super::plan::BundleFileState;
-use super::{ApiSource, BundleLocation, SyncError, SyncOutcome, SyncSettings};
+use super::{ApiSource, BUNDLE_URL_KEY, BundleLocation, SyncError, SyncOutcome, SyncSettings};
 
 /// 2026-11-20T12:00:00Z
 const NOON: i64 = 1_795_176_000;
@@ -126,7 +126,11 @@ impl SyncEnvironment for ScriptedEnvironment {
     }
 
     fn bundle_file_state(&mut self, path: &Path) -> Result<BundleFileState, SyncError> {
-        let missing = || SyncError::Missing { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() };
+        let missing = || SyncError::Missing {
+            path: path.to_owned(),
+            key: BUNDLE_URL_KEY,
+            source: std::io::ErrorKind::NotFound.into(),
+        };
         self.file_states.pop_front().ok_or_else(missing)
     }
 
