@@ -352,7 +352,7 @@ async fn only_the_client_may_store_answers_of_a_site_that_not_everyone_may_read(
         (true, AccessControl::default(), "private"),
         (false, closed, "private"),
     ] {
-        let site = Site::new(SiteSettings { is_unpublished, access_control, ..SiteSettings::default() });
+        let site = Site::new(SiteSettings { access_control, is_unpublished, ..SiteSettings::default() });
         site.set_version(version_with_files(&FILES, 0));
         site.set_assistant_settings(Some(Arc::default()));
         for (method, params) in [
