@@ -49,11 +49,9 @@ impl SyncCommand {
             return Err(CommandFailure::NoSource(no_source_message(&config)));
         }
         if !config.sync_settings.enabled {
-            // There is nothing to do, so the lock of the store is not needed.
-            return print_command_result(
-                context,
-                &CommandResult::from_report(&SyncReport::from_outcome(SyncOutcome::Disabled)),
-            );
+            let published = publish_stored_version(context, &config);
+            let report = SyncReport::from_outcome(SyncOutcome::Disabled);
+            return print_command_result(context, &CommandResult::from_report(&report)).and(published);
         }
         let trigger = if self.refresh { SyncTrigger::Refresh } else { SyncTrigger::Command };
         let config_inputs = context.config_inputs();
@@ -73,6 +71,20 @@ impl SyncCommand {
         })??;
         print_command_result(context, &result).and(published)
     }
+}
+
+/// Publishes the active version although syncing is disabled: the folder of `publish.directory` may be new, as in each
+/// pod with an init container. The store is opened only if it has a version to publish.
+fn publish_stored_version(context: &CommandContext, config: &Config) -> Result<(), CommandFailure> {
+    if config.publish.is_none() || VersionStore::at(&config.store).versions()?.is_empty() {
+        return Ok(());
+    }
+    let (config_inputs, store) = (context.config_inputs(), config.store.clone());
+    run_interruptible(context, move |task_context| match open_store_or_daemon(&store, task_context)? {
+        StoreAccess::Writer(writer) => publish_active(&config_inputs, &writer),
+        // The daemon publishes what it serves.
+        StoreAccess::Daemon(_) => Ok(()),
+    })?
 }
 
 /// Returns the message for a configuration without a source and a store without a version.

@@ -181,6 +181,20 @@ fn published_files_have_the_configured_modes_also_after_a_change() {
     assert!(run_command(&host, 2, &["config", "check"]).stderr.contains("publish.mode"));
 }
 
+// Regression: `sync` published nothing while syncing was disabled, so a server beside it had no files.
+#[test]
+fn sync_publishes_the_active_version_into_a_new_folder_also_while_syncing_is_disabled() {
+    let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
+    let disabled = format!("[staticExport]\nenabled = false\n{}", config_with_publish(PUBLISH_TO_WWW));
+    host.configure(&disabled);
+    assert!(run_command(&host, 0, &["sync"]).stdout.starts_with("disabled"));
+    assert!(!host.path("www").exists() && !host.path("store").exists());
+    let id = import_members(&host, &site_members("one"));
+    fs::remove_dir_all(host.path("www")).unwrap();
+    assert!(run_command(&host, 0, &["sync"]).stdout.starts_with("disabled"));
+    assert_eq!(current_target(&host), id);
+}
+
 #[test]
 fn publishing_never_exposes_missing_partial_or_mixed_files() {
     const SWAPS: usize = 150;
