@@ -2,6 +2,12 @@
 
 use std::process::ExitCode;
 
+/// The allocator of the static program. That of musl takes one lock for every allocation of every thread; BENCHMARKS.md
+/// has what this costs.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match docwharf::cli::run(std::env::args_os()) {
         Ok(()) => ExitCode::SUCCESS,

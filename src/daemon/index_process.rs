@@ -55,6 +55,9 @@ const PROGRAM: &str = "/proc/self/exe";
 const TARGET_FOLDER: &str = "/proc/self/fd/1";
 /// The signals with which a process ends that gets no more memory: the kernel sends SIGKILL, the allocator SIGABRT.
 const MEMORY_SIGNALS: [i32; 2] = [Signal::KILL.as_raw(), Signal::ABORT.as_raw()];
+/// A setting of mimalloc, the allocator of the static program. By default it maps 1 GiB of writable memory at the first
+/// allocation. `RLIMIT_DATA` counts this, used or not, so that there would be no memory left for the stack of a thread.
+const ALLOCATOR_SETTING: (&str, &str) = ("MIMALLOC_ARENA_EAGER_COMMIT", "0");
 /// The maximum number of threads that read pages.
 const MAX_INDEX_THREADS: usize = 4;
 /// The maximum size of the settings in bytes. The operator's rules are the largest part.
@@ -161,6 +164,8 @@ impl IndexProcess {
         let mut command = network.command(PROGRAM);
         command.arg0("docwharf").arg(INDEX_COMMAND).args(["--parent", &std::process::id().to_string()]);
         command.env_clear().current_dir("/").stdin(image).stdout(target.to_file()?);
+        let (name, value) = ALLOCATOR_SETTING;
+        command.env(name, value);
         command.stderr(OwnedFd::from(process_end));
         let folder = target.metadata()?;
         if geteuid().is_root() && folder.uid() != 0 {

@@ -8,23 +8,31 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
 use sd_notify::NotifyState;
 
 use docwharf_base::clock::format_system_time;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::locks::Mutex;
 
+use super::passed_sockets::STORED_SOCKET;
+
 /// The extension of the start timeout that is requested each time while the store is opened.
 const START_TIMEOUT_EXTENSION: Duration = Duration::from_secs(30);
 /// The maximum number of messages that are queued while the manager does not accept them.
 const MAX_QUEUED_MESSAGES: usize = 16;
+/// The maximum number of sockets that are stored in the manager: `FileDescriptorStoreMax=` of the units.
+const MAX_STORED_SOCKETS: usize = 16;
 
 /// The connection to the service manager, if there is one. Clones share it.
 #[derive(Debug, Clone)]
@@ -66,6 +74,16 @@ impl Notifier {
     /// Reports that the sockets accept connections.
     pub(super) fn ready(&self) {
         self.send(&[NotifyState::Ready]);
+    }
+
+    /// Stores these listening sockets in the manager, in place of those that were stored before. The manager passes them
+    /// to the next process, so that no connection is refused meanwhile. A manager that stores nothing closes them; those
+    /// over [`MAX_STORED_SOCKETS`] are not stored.
+    pub(super) fn store_sockets(&self, sockets: &[TcpListener]) {
+        self.send_text(format!("FDSTOREREMOVE=1\nFDNAME={STORED_SOCKET}"));
+        let Some(manager) = self.0.as_deref().filter(|_| !sockets.is_empty()) else { return };
+        // If a busy manager does not accept the message, a restart refuses connections for a moment.
+        let _ = manager.send_descriptors(&format!("FDSTORE=1\nFDNAME={STORED_SOCKET}"), sockets);
     }
 
     /// Reports that the configuration is read again; [`Notifier::ready`] ends the reload. The time lets the manager
@@ -112,6 +130,12 @@ impl Notifier {
             manager.send_after_queued(&mut manager.state.lock(), states);
         }
     }
+
+    fn send_text(&self, message: String) {
+        if let Some(manager) = &self.0 {
+            manager.send_text_after_queued(&mut manager.state.lock(), message);
+        }
+    }
 }
 
 impl ServiceManager {
@@ -119,7 +143,10 @@ impl ServiceManager {
     /// queued for the next call; if there is no manager (any more), they are dropped.
     fn send_after_queued(&self, state: &mut NotifierState, states: &[NotifyState<'_>]) {
         let lines: Vec<String> = states.iter().map(ToString::to_string).collect();
-        let message = lines.join("\n");
+        self.send_text_after_queued(state, lines.join("\n"));
+    }
+
+    fn send_text_after_queued(&self, state: &mut NotifierState, message: String) {
         // Repeated watchdog messages must not displace earlier messages.
         if state.queue.back() != Some(&message) {
             state.queue.push_back(message);
@@ -133,6 +160,25 @@ impl ServiceManager {
                 _ => state.queue.pop_front(),
             };
         }
+    }
+}
+
+impl ServiceManager {
+    /// Sends a message with copies of these descriptors.
+    fn send_descriptors(&self, message: &str, sockets: &[TcpListener]) -> rustix::io::Result<()> {
+        let address = match (self.address.as_pathname(), self.address.as_abstract_name()) {
+            (Some(path), _) => SocketAddrUnix::new(path)?,
+            (None, Some(name)) => SocketAddrUnix::new_abstract_name(name)?,
+            (None, None) => return Err(rustix::io::Errno::INVAL),
+        };
+        let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().take(MAX_STORED_SOCKETS).map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_STORED_SOCKETS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(rustix::io::Errno::NOBUFS);
+        }
+        let text = [IoSlice::new(message.as_bytes())];
+        sendmsg_addr(&self.socket, &address, &text, &mut ancillary, SendFlags::NOSIGNAL).map(drop)
     }
 }
 

@@ -1,8 +1,9 @@
-//! Socket activation: listening sockets that the service manager opens, passes to this process and keeps open while it
-//! restarts (`LISTEN_FDS`, `sd_listen_fds(3)`).
+//! Listening sockets that the service manager passes to this process and keeps open while it restarts (`LISTEN_FDS`,
+//! `sd_listen_fds(3)`): those of socket units (socket activation), and those that an earlier process has bound and
+//! stored there (`FDSTORE=1`, `sd_pid_notify_with_fds(3)`).
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{Shutdown, SocketAddr, TcpListener};
 
 use listenfd::ListenFd;
 use socket2::SockRef;
@@ -20,6 +21,36 @@ pub(super) struct PassedSockets {
     pub(super) admin: Vec<TcpListener>,
     /// Sockets of the version that waits to become active: named `staged`.
     pub(super) waiting: Vec<TcpListener>,
+    /// Sockets that an earlier process has bound to configured addresses and stored: named [`STORED_SOCKET`].
+    pub(super) stored: StoredSockets,
+}
+
+/// The name under which this program stores its sockets in the service manager.
+pub(super) const STORED_SOCKET: &str = "docwharf-listener";
+
+/// Sockets that an earlier process has bound and stored in the service manager.
+#[derive(Debug, Default)]
+pub(super) struct StoredSockets(Vec<TcpListener>);
+
+impl StoredSockets {
+    /// Ends the sockets whose address is in none of the lists: the configuration has changed. Closing them would not be
+    /// enough, because the service manager has them, too, and a socket that listens on `127.0.0.1:80` lets no other one
+    /// be bound to `0.0.0.0:80`.
+    pub(super) fn end_all_but(&mut self, configured: &[&[SocketAddr]]) {
+        self.0.retain(|socket| {
+            let is_configured = socket.local_addr().is_ok_and(|own| configured.concat().contains(&own));
+            if !is_configured {
+                let _ = SockRef::from(socket).shutdown(Shutdown::Both);
+            }
+            is_configured
+        });
+    }
+
+    /// Takes the socket that listens on this address.
+    pub(super) fn take(&mut self, address: SocketAddr) -> Option<TcpListener> {
+        let index = self.0.iter().position(|socket| socket.local_addr().is_ok_and(|own| own == address))?;
+        Some(self.0.swap_remove(index))
+    }
 }
 
 /// The purpose of a socket, by its name.
@@ -29,6 +60,7 @@ enum SocketPurpose {
     Tls,
     Admin,
     WaitingVersion,
+    Stored,
 }
 
 impl SocketPurpose {
@@ -37,6 +69,7 @@ impl SocketPurpose {
             "admin" => Ok(SocketPurpose::Admin),
             "staged" => Ok(SocketPurpose::WaitingVersion),
             "https" => Ok(SocketPurpose::Tls),
+            STORED_SOCKET => Ok(SocketPurpose::Stored),
             "" | "http" | "unknown" => Ok(SocketPurpose::Public),
             unit if unit.ends_with(".socket") => Ok(SocketPurpose::Public),
             _ => {
@@ -59,12 +92,19 @@ pub(super) fn take_passed_sockets() -> Result<PassedSockets, DaemonError> {
             |source| DaemonError::Passed { descriptor: FIRST_PASSED_DESCRIPTOR + i, name: name.to_owned(), source };
         let purpose = SocketPurpose::from_name(name).map_err(passed_error)?;
         let listener = descriptors.take_tcp_listener(i).and_then(|listener| listener.ok_or_else(not_listening_error));
-        let listener = listener.and_then(prepare_socket).map_err(passed_error)?;
+        let listener = listener.and_then(prepare_socket);
+        if purpose == SocketPurpose::Stored {
+            // One that cannot be used is bound again.
+            passed.stored.0.extend(listener.ok());
+            continue;
+        }
+        let listener = listener.map_err(passed_error)?;
         match purpose {
             SocketPurpose::Public => passed.public.push(listener),
             SocketPurpose::Tls => passed.tls.push(listener),
             SocketPurpose::Admin => passed.admin.push(listener),
             SocketPurpose::WaitingVersion => passed.waiting.push(listener),
+            SocketPurpose::Stored => {}
         }
     }
     Ok(passed)
@@ -100,8 +140,23 @@ mod tests {
         assert_eq!(SocketPurpose::from_name("admin").unwrap(), SocketPurpose::Admin);
         assert_eq!(SocketPurpose::from_name("https").unwrap(), SocketPurpose::Tls);
         assert_eq!(SocketPurpose::from_name("staged").unwrap(), SocketPurpose::WaitingVersion);
+        assert_eq!(SocketPurpose::from_name("docwharf-listener").unwrap(), SocketPurpose::Stored);
         for wrong in ["HTTPS", "Admin", "connection", "stored", "metrics"] {
             assert!(SocketPurpose::from_name(wrong).unwrap_err().to_string().contains("FileDescriptorName"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_stored_socket_of_another_address_ends_also_where_a_copy_of_it_is_open() {
+        let (kept, other) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let (kept_address, other_address) = (kept.local_addr().unwrap(), other.local_addr().unwrap());
+        let _copy_of_the_manager = other.try_clone().unwrap();
+        let mut stored = StoredSockets(vec![other, kept]);
+        stored.end_all_but(&[&[], &[kept_address]]);
+        let wildcard = SocketAddr::from(([0, 0, 0, 0], other_address.port()));
+        docwharf_serve::listener::bind(wildcard).expect("the port is free");
+        assert!(stored.take(other_address).is_none());
+        assert!(stored.take(kept_address).is_some());
+        assert!(stored.take(kept_address).is_none(), "it is taken once");
     }
 }

@@ -41,6 +41,7 @@ use super::index_settings::SearchConfigInForce;
 use super::listeners::{announce, bind, listeners, open_log, urls};
 use super::main_loop::{MainLoop, MainLoopParameters};
 use super::notify::{self, Notifier};
+use super::passed_sockets::{PassedSockets, StoredSockets, take_passed_sockets};
 #[cfg(feature = "analytics")]
 use super::reader_recording::{self, ReaderRecording, RecordingParts};
 use super::reporter::DescribeError;
@@ -49,7 +50,7 @@ use super::served_version::warn_about_rules;
 use super::server::{StopSignals, build_runtime, server_result};
 use super::task::default_thread_count;
 use super::waiting_version_site::admit_all;
-use super::{index_check, passed_sockets, policies, precompression, replaced_versions, scrub};
+use super::{index_check, policies, precompression, replaced_versions, scrub};
 
 /// The maximum number of queued commands; further ones wait at the socket.
 const MAX_QUEUED_COMMANDS: usize = 16;
@@ -94,57 +95,77 @@ struct OpenedSockets {
     public: Vec<HttpListener>,
     admin: Vec<TcpListener>,
     waiting: Vec<TcpListener>,
+    /// Copies of those that this process, or an earlier one, has bound: not of those of socket units.
+    bound: Vec<TcpListener>,
     tls: Option<Arc<ServerTls>>,
     log: Option<Arc<AccessLog>>,
 }
 
 /// Runs the daemon until a stop signal arrives. Without `serve`, there is no listener for the site.
 pub fn run(parameters: RunParameters, serve: bool) -> Result<(), DaemonError> {
-    let passed = passed_sockets::take_passed_sockets()?;
+    let passed = take_passed_sockets()?;
     let opened = open_listeners(&parameters.config, passed, serve)?;
     // Only `run` reports to a service manager; the demonstration does not, even if it was started by one.
     run_opened(opened, parameters, &Notifier::from_env())
 }
 
-/// Opens the certificate, the access log and the sockets. Passed sockets replace the configured addresses of their
-/// kind.
-fn open_listeners(
-    config: &Config,
-    passed: passed_sockets::PassedSockets,
-    serve: bool,
-) -> Result<OpenedSockets, DaemonError> {
+/// Opens the certificate, the access log and the sockets. Sockets of socket units replace the configured addresses of
+/// their kind. Sockets that an earlier process has stored are used for the same addresses.
+fn open_listeners(config: &Config, passed: PassedSockets, serve: bool) -> Result<OpenedSockets, DaemonError> {
     // Before any socket listens, so that an unusable certificate or log is an error first.
     let tls = match &config.tls {
         Some(tls) if serve => Some(super::load_tls(&tls.files)?),
         _ => None,
     };
     let log = if serve { open_log(config.log.as_ref())? } else { None };
-    let or_bind = |passed: Vec<TcpListener>, addresses: &[SocketAddr]| {
-        if passed.is_empty() { bind(addresses) } else { Ok(passed) }
+    let PassedSockets { public: passed_public, tls: passed_tls, admin, waiting, mut stored } = passed;
+    let tls_addresses = config.tls.as_ref().map_or(&[][..], |settings| settings.listen.as_slice());
+    stored.end_all_but(&[&config.listen, tls_addresses, &config.admin, &config.waiting_listen]);
+    let mut bound = Vec::new();
+    let mut or_bind = |passed: Vec<TcpListener>, addresses: &[SocketAddr]| {
+        if !passed.is_empty() {
+            return Ok(passed);
+        }
+        let sockets = bind_unless_stored(addresses, &mut stored)?;
+        bound.extend(sockets.iter().filter_map(|socket| socket.try_clone().ok()));
+        Ok::<_, DaemonError>(sockets)
     };
     let mut public = Vec::new();
     if serve {
-        public = listeners(or_bind(passed.public, &config.listen)?, None);
+        public = listeners(or_bind(passed_public, &config.listen)?, None);
         match (&tls, &config.tls) {
             (Some(tls), Some(settings)) => {
-                public.extend(listeners(or_bind(passed.tls, &settings.listen)?, Some(tls)));
+                public.extend(listeners(or_bind(passed_tls, &settings.listen)?, Some(tls)));
             }
-            _ if passed.tls.is_empty() => {}
+            _ if passed_tls.is_empty() => {}
             _ => return Err(DaemonError::NoCertificate),
         }
         if public.is_empty() {
             return Err(DaemonError::NoListener);
         }
     }
-    let admin = or_bind(passed.admin, &config.admin)?;
-    let waiting = or_bind(passed.waiting, &config.waiting_listen)?;
-    Ok(OpenedSockets { public, admin, waiting, tls, log })
+    let admin = or_bind(admin, &config.admin)?;
+    let waiting = or_bind(waiting, &config.waiting_listen)?;
+    Ok(OpenedSockets { public, admin, waiting, bound, tls, log })
+}
+
+/// Takes the stored socket of each address, or binds it.
+fn bind_unless_stored(addresses: &[SocketAddr], stored: &mut StoredSockets) -> Result<Vec<TcpListener>, DaemonError> {
+    let mut sockets = Vec::new();
+    for &address in addresses {
+        match stored.take(address) {
+            Some(socket) => sockets.push(socket),
+            None => sockets.extend(bind(&[address])?),
+        }
+    }
+    Ok(sockets)
 }
 
 /// Runs the daemon on sockets that are already bound, without TLS, access log and service manager.
 pub fn run_on(sockets: Vec<TcpListener>, parameters: RunParameters) -> Result<(), DaemonError> {
     let (admin, waiting) = (bind(&parameters.config.admin)?, bind(&parameters.config.waiting_listen)?);
-    let opened = OpenedSockets { public: listeners(sockets, None), admin, waiting, tls: None, log: None };
+    let public = listeners(sockets, None);
+    let opened = OpenedSockets { public, admin, waiting, bound: Vec::new(), tls: None, log: None };
     run_opened(opened, parameters, &Notifier::none())
 }
 
@@ -166,7 +187,8 @@ fn run_opened(opened: OpenedSockets, parameters: RunParameters, notifier: &Notif
 }
 
 async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: &Notifier) -> Result<(), DaemonError> {
-    let OpenedSockets { public: listeners, admin: admin_listeners, waiting: waiting_listeners, tls, log } = opened;
+    let OpenedSockets { public: listeners, admin: admin_listeners, waiting: waiting_listeners, bound, tls, log } =
+        opened;
     let RunParameters { config_inputs, config, lock_timeout, hangup: hangup_effect, describe } = parameters;
     // Installed before any other process can know of this one; opening the store may take long.
     let mut signals = StopSignals::new(hangup_effect == RunHangup::Stop)?;
@@ -207,6 +229,9 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     // no daemon.
     let control = bind_control(writer.store().root());
     announce(&daemon_state.site_urls);
+    // The copies end here: this process stops listening when its server closes the sockets.
+    notifier.store_sockets(&bound);
+    drop(bound);
     notifier.ready();
     let opening_replaced = OpeningGuard::start(&site);
     let (idle_sender, idle) = oneshot::channel();

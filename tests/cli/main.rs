@@ -28,4 +28,5 @@ mod mcp;
 mod mcp_stored;
 mod preview;
 mod search;
+mod tarball;
 mod verbs;

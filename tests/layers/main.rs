@@ -5,6 +5,7 @@
 
 mod container;
 mod cycles;
+mod debian_package;
 mod documents;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,6 +6,7 @@
 
 mod assistant_reloads;
 mod reloads;
+mod stored_sockets;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

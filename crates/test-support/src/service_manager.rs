@@ -1,9 +1,13 @@
 //! The socket of a service manager, which receives the messages of `run` (`sd_notify(3)`).
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::host::Host;
 
@@ -39,6 +43,28 @@ impl TestServiceManager {
             Ok(n) => Some(String::from_utf8_lossy(&buffer[..n]).into_owned()),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => None,
             Err(error) => panic!("the manager cannot receive: {error}"),
+        }
+    }
+
+    /// Receives messages until one stores descriptors in the manager, and returns these. Panics after 30 seconds
+    /// without a message.
+    #[track_caller]
+    pub fn receive_stored_descriptors(&self) -> Vec<OwnedFd> {
+        self.socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout can be set");
+        loop {
+            let mut buffer = [0; 4096];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(32))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let received =
+                recvmsg(&self.socket, &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::empty());
+            let length = received.expect("a message that stores descriptors").bytes;
+            if buffer[..length].starts_with(b"FDSTORE=1\n") {
+                let rights = ancillary.drain().filter_map(|message| match message {
+                    RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+                    _ => None,
+                });
+                return rights.flatten().collect();
+            }
         }
     }
 
