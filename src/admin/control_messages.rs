@@ -111,7 +111,8 @@ pub enum CommandReply {
 
 /// The message of a sync without a source. A sync does not import files from the inbox.
 const NO_SOURCE_MESSAGE: &str = "no source is configured: versions arrive through `docwharf import`, and through the inbox of \
-                         `docwharf run` if sync.inbox is set; for a source, set [api] or staticExport.bundleUrl";
+                         `docwharf run` if sync.inbox is set; for a source, set [api], staticExport.bundleUrl or \
+                         bundleUrlFile";
 
 impl CommandResult {
     /// Creates a result without warnings.

@@ -28,7 +28,7 @@ use super::output::print;
 
 /// The keys to set first: a configuration needs one of these sources of versions.
 const FIRST_KEYS: &str = "api.baseUrl, api.domain and the key (api.keyFile, or /etc/docwharf/api-key where the systemd unit \
-                          passes it on), or staticExport.bundleUrl, or sync.inbox";
+                          passes it on), or staticExport.bundleUrl or bundleUrlFile, or sync.inbox";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {

@@ -93,7 +93,7 @@ fn no_source_message(config: &Config) -> String {
     match &config.inbox {
         Some(inbox) => format!(
             "there is no source to sync from, and the store {store} is empty: `docwharf run` imports the files in the inbox {}; \
-             for a source, set [api] or staticExport.bundleUrl",
+             for a source, set [api], staticExport.bundleUrl or bundleUrlFile",
             inbox.display()
         ),
         None => format!("there is no source to sync from, and the store {store} is empty; {SET_SOURCE_ADVICE}"),

@@ -161,7 +161,7 @@ pub fn nothing_to_serve_message(store: &Path) -> String {
 
 /// The advice that follows [`nothing_to_serve_message`].
 pub const SET_SOURCE_ADVICE: &str =
-    "set [api] (baseUrl, domain and a key), staticExport.bundleUrl or sync.inbox, or import a bundle";
+    "set [api] (baseUrl, domain and a key), staticExport.bundleUrl or bundleUrlFile, or sync.inbox, or import a bundle";
 
 /// Checks a configuration. Relative paths in the file refer to `config_folder`, its folder; those in the environment to
 /// the working directory.

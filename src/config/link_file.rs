@@ -99,10 +99,10 @@ fn parse_content(text: &str) -> Result<BundleLocation, String> {
     parse_bundle(text, Path::new("/"))
 }
 
-/// Returns the warning about a file with a link that more users than its owner and its group may read.
+/// Returns the warning about a file with a link that users besides its owner and its group may access.
 pub fn mode_warning(file: &Path) -> Option<String> {
     let mode = std::fs::metadata(file).ok()?.permissions().mode();
-    (mode & 0o037 != 0).then(|| {
+    (mode & 0o007 != 0).then(|| {
         format!("{} ({BUNDLE_URL_FILE_KEY}) is open to more than owner and group: chmod 0640 it", file.display())
     })
 }
@@ -176,7 +176,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("link");
         std::fs::write(&path, "x").unwrap();
-        for (mode, is_warned) in [(0o600, false), (0o640, false), (0o440, false), (0o644, true), (0o660, true)] {
+        for (mode, is_warned) in
+            [(0o600, false), (0o640, false), (0o440, false), (0o644, true), (0o660, false), (0o601, true)]
+        {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
             assert_eq!(mode_warning(&path).is_some(), is_warned, "{mode:o}");
         }

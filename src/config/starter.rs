@@ -1,5 +1,5 @@
 //! Short configurations to begin with, one for each kind of place: `docwharf config init --for`. Each of them is valid
-//! and runs as it is; that for a container needs the secret that it names.
+//! and runs as it is, but that for a container needs the secret that it names, and that for an origin its folder.
 
 /// A configuration for a virtual machine with the package or the systemd unit.
 pub const VM: &str = include_str!("starter/vm.toml");

@@ -80,10 +80,24 @@ impl Notifier {
     /// to the next process, so that no connection is refused meanwhile. A manager that stores nothing closes them; those
     /// over [`MAX_STORED_SOCKETS`] are not stored.
     pub(super) fn store_sockets(&self, sockets: &[TcpListener]) {
-        self.send_text(format!("FDSTOREREMOVE=1\nFDNAME={STORED_SOCKET}"));
-        let Some(manager) = self.0.as_deref().filter(|_| !sockets.is_empty()) else { return };
-        // If a busy manager does not accept the message, a restart refuses connections for a moment.
-        let _ = manager.send_descriptors(&format!("FDSTORE=1\nFDNAME={STORED_SOCKET}"), sockets);
+        let Some(manager) = self.0.as_deref() else { return };
+        let mut state = manager.state.lock();
+        manager.send_text_after_queued(&mut state, format!("FDSTOREREMOVE=1\nFDNAME={STORED_SOCKET}"));
+        if sockets.is_empty() {
+            return;
+        }
+        // A removal that is still queued would reach the manager after the sockets, and remove them.
+        let stored = if state.queue.is_empty() {
+            manager.send_descriptors(&format!("FDSTORE=1\nFDNAME={STORED_SOCKET}"), sockets)
+        } else {
+            Err(rustix::io::Errno::AGAIN)
+        };
+        if let Err(error) = stored {
+            tracing::warn!(
+                "cannot store the listening sockets in the service manager: {error}; the next restart refuses \
+                 connections for a moment"
+            );
+        }
     }
 
     /// Reports that the configuration is read again; [`Notifier::ready`] ends the reload. The time lets the manager
@@ -128,12 +142,6 @@ impl Notifier {
     fn send(&self, states: &[NotifyState<'_>]) {
         if let Some(manager) = &self.0 {
             manager.send_after_queued(&mut manager.state.lock(), states);
-        }
-    }
-
-    fn send_text(&self, message: String) {
-        if let Some(manager) = &self.0 {
-            manager.send_text_after_queued(&mut manager.state.lock(), message);
         }
     }
 }

@@ -51,12 +51,14 @@ pub(super) struct ServiceUser {
 }
 
 impl CheckedAccount {
-    /// Finds a user by name or number, with its groups. `more_groups` are further ones.
-    fn find(user: &str, more_groups: &[u32]) -> Option<CheckedAccount> {
+    /// Finds a user by name or number, with its groups. `primary_group` replaces the one of the user; `more_groups` are
+    /// further ones.
+    fn find(user: &str, primary_group: Option<u32>, more_groups: &[u32]) -> Option<CheckedAccount> {
         let account = accounts::find_user(user)?;
         let name = accounts::find_user_name(account.uid);
         let listed = name.iter().flat_map(|name| accounts::find_group_ids(name));
-        let gids: Vec<u32> = [account.gid].into_iter().chain(more_groups.iter().copied()).chain(listed).collect();
+        let primary = primary_group.unwrap_or(account.gid);
+        let gids: Vec<u32> = [primary].into_iter().chain(more_groups.iter().copied()).chain(listed).collect();
         let can_become = run_as(&UserCredentials { uid: account.uid, gids: &gids }, || ()).is_ok();
         Some(CheckedAccount { uid: account.uid, gids, can_become })
     }
@@ -87,10 +89,10 @@ impl CheckedUser {
             if let Some(unit) = unit {
                 return Ok(CheckedUser::of_unit(unit));
             }
-            let package = if own_uid.is_root() { CheckedAccount::find(PACKAGE_USER, &[]) } else { None };
+            let package = if own_uid.is_root() { CheckedAccount::find(PACKAGE_USER, None, &[]) } else { None };
             return Ok(package.map_or(CheckedUser::Process, CheckedUser::Account));
         };
-        let Some(account) = CheckedAccount::find(named, &[]) else {
+        let Some(account) = CheckedAccount::find(named, None, &[]) else {
             return Err(format!(
                 "--user: there is no user {named:?} in /etc/passwd; name another one, or give its number"
             ));
@@ -114,12 +116,14 @@ impl CheckedUser {
     }
 
     fn of_unit(unit: ServiceUnit) -> CheckedUser {
+        // `Group=` replaces the user's primary group, as in systemd.exec(5).
+        let primary = unit.group.as_deref().and_then(accounts::find_group_id);
         let groups = unit.group.iter().chain(&unit.supplementary_groups);
         let unit_gids: Vec<u32> = groups.filter_map(|name| accounts::find_group_id(name)).collect();
         let account = match &unit.user {
-            Some(user) => CheckedAccount::find(user, &unit_gids),
+            Some(user) => CheckedAccount::find(user, primary, &unit_gids),
             None if unit.dynamic_user => None,
-            None => CheckedAccount::find("0", &unit_gids),
+            None => CheckedAccount::find("0", primary, &unit_gids),
         };
         // systemd takes the groups that list the name of a dynamic user, too.
         let listed = || unit.user.iter().flat_map(|user| accounts::find_group_ids(user));

@@ -72,7 +72,11 @@ fn check_address(key: &str, address: SocketAddr, running: Option<u32>, user: &Ch
     if let Some(check) = user.service().and_then(|service| check_privileged_port(key, address, service, &user.name())) {
         return check;
     }
-    let Err(error) = user.run(|| bind(address)) else {
+    // A thread with the user's credentials does not have the capability that the unit grants.
+    let is_granted = user.service().is_some_and(|service| service.unit.may_bind_low_ports());
+    let bound =
+        if is_granted && address.port() < first_free_port() { bind(address) } else { user.run(|| bind(address)) };
+    let Err(error) = bound else {
         return DoctorCheck::ok(CHECK_NAME, format!("{address} is free"));
     };
     match (error.kind(), running) {

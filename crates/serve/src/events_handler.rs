@@ -15,7 +15,7 @@ use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::body::ResponseBody;
-use super::fixed_responses::{uncached_response, with_retry_after};
+use super::fixed_responses::{BUSY_RETRY_SECONDS, uncached_response, with_retry_after};
 use super::held_bytes::HeldBytes;
 use super::own_origin::{RequestOrigin, is_own_origin};
 use super::recording::Recorder;
@@ -90,7 +90,9 @@ impl EventRequest {
             }
             Err(fault) => {
                 let status = fault.status();
-                return text_response(status, format!("{}: {}\n", status.as_u16(), fault.message(BODY_LIMITS)));
+                let response = text_response(status, format!("{}: {}\n", status.as_u16(), fault.message(BODY_LIMITS)));
+                let is_busy = matches!(fault, BodyFault::OutOfMemory);
+                return if is_busy { with_retry_after(response, BUSY_RETRY_SECONDS) } else { response };
             }
         };
         match parse_events(body.as_ref()) {

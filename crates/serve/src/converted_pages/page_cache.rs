@@ -17,6 +17,9 @@ use crate::negotiate::{AcceptedCodings, ResponseForm};
 
 /// The maximum size of all pages of a site that are kept, in bytes.
 const MAX_CACHE_BYTES: u64 = 8 << 20;
+/// The largest size with which a page counts, in bytes. The cache refuses a larger entry; then a page would be converted
+/// again by each request. The largest page, with the texts of its sections, can take 4 MiB more.
+const MAX_COUNTED_BYTES: u64 = MAX_CACHE_BYTES * 9 / 10;
 /// The estimated number of pages in a full cache.
 const ESTIMATED_PAGES: usize = 512;
 /// The estimated memory of a page besides its text, in bytes.
@@ -95,7 +98,7 @@ impl MarkdownPage {
     fn estimate_bytes(&self) -> u64 {
         let page = &*self.markdown;
         let sections = page.sections.iter().map(|section| section.anchor.len() + section.heading.len());
-        // With the gzip form, if a client wants it.
+        // A gzip form, which a page has once a client has wanted it, is estimated as half of the text.
         let texts = page.text.len() + page.text.len() / 2 + 4 * page.block_starts.len() + sections.sum::<usize>();
         texts as u64 + SECTION_OVERHEAD_BYTES * page.sections.len() as u64
     }
@@ -127,7 +130,7 @@ struct PageWeighter;
 impl quick_cache::Weighter<PageKey, ConvertedFile> for PageWeighter {
     fn weight(&self, _: &PageKey, file: &ConvertedFile) -> u64 {
         let bytes = if let ConvertedFile::Page(page) = file { page.estimate_bytes() } else { 0 };
-        PAGE_OVERHEAD_BYTES + bytes
+        (PAGE_OVERHEAD_BYTES + bytes).min(MAX_COUNTED_BYTES)
     }
 }
 
@@ -141,7 +144,7 @@ pub(super) struct PageCache {
 impl Default for PageCache {
     fn default() -> PageCache {
         let (hasher, lifecycle) = (RandomState::default(), PageLifecycle::default());
-        // In one shard, so that a page of the largest size fits.
+        // In one shard, so that the largest page fits.
         let options = OptionsBuilder::new()
             .shards(1)
             .estimated_items_capacity(ESTIMATED_PAGES)
@@ -177,6 +180,19 @@ mod tests {
     use docwharf_search::markdown::{MarkdownSettings, render_page};
 
     use super::*;
+
+    #[test]
+    fn the_largest_page_is_kept() {
+        let heading = "w".repeat(400);
+        let sections: String =
+            (0..5_000).map(|n| format!("<h2 id='{}{n}'>{heading}</h2>", "a".repeat(1_000))).collect();
+        let settings = MarkdownSettings { page_url: "/h", base_path: "" };
+        let page = MarkdownPage::new(render_page(sections.as_bytes(), &settings).unwrap());
+        assert!(page.estimate_bytes() > MAX_COUNTED_BYTES, "{}", page.estimate_bytes());
+        let cache = PageCache::default();
+        cache.insert((1, 1), ConvertedFile::Page(Arc::new(page)));
+        assert!(cache.get((1, 1)).is_some());
+    }
 
     #[test]
     fn a_serving_thread_compresses_no_long_text() {

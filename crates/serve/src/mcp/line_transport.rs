@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// The maximum length of a line, in bytes. Longer ones are dropped.
+/// The maximum length of a line, in bytes. A longer one is refused.
 const MAX_LINE_BYTES: usize = 64 << 10;
 /// The number of lines that wait until the client reads.
 const MAX_WAITING_LINES: usize = 16;
@@ -24,7 +24,7 @@ pub(super) struct LineTransport<R> {
     input: BufReader<R>,
     /// The line that is being read. It survives a cancelled read.
     line: Vec<u8>,
-    /// Whether the line is too long, so that its rest is dropped.
+    /// Whether the line is too long, so that its rest is not kept.
     is_dropped: bool,
     /// The answer to a line that is no message, until it can be passed on.
     answer: Option<ServerJsonRpcMessage>,
@@ -59,14 +59,16 @@ enum ParsedLine {
     Empty,
 }
 
+fn refusal(id: Option<RequestId>, error: ErrorData) -> ServerJsonRpcMessage {
+    ServerJsonRpcMessage::Error(JsonRpcError::new(id, error))
+}
+
 fn parse_line(line: &[u8]) -> ParsedLine {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
     if line.is_empty() {
         return ParsedLine::Empty;
     }
-    let refuse = |id: Option<RequestId>, error: ErrorData| {
-        ParsedLine::Refused(Box::new(ServerJsonRpcMessage::Error(JsonRpcError::new(id, error))))
-    };
+    let refuse = |id, error| ParsedLine::Refused(Box::new(refusal(id, error)));
     let value: Value = match serde_json::from_slice(line) {
         Ok(value) => value,
         Err(error) => return refuse(None, ErrorData::parse_error(format!("the line is not JSON: {error}"), None)),
@@ -95,7 +97,8 @@ impl<R: AsyncRead + Unpin> LineTransport<R> {
         loop {
             let available = self.input.fill_buf().await?;
             if available.is_empty() {
-                return Ok(false);
+                // The last line may end with the input.
+                return Ok(!self.line.is_empty());
             }
             let end = available.iter().position(|&byte| byte == b'\n');
             let len = end.map_or(available.len(), |end| end + 1);
@@ -107,10 +110,12 @@ impl<R: AsyncRead + Unpin> LineTransport<R> {
             }
             self.input.consume(len);
             if end.is_some() {
-                if !std::mem::take(&mut self.is_dropped) {
-                    return Ok(true);
+                if std::mem::take(&mut self.is_dropped) {
+                    // The line is empty now. Its id is unknown.
+                    let message = format!("the message is longer than {MAX_LINE_BYTES} bytes");
+                    self.answer = Some(refusal(None, ErrorData::invalid_request(message, None)));
                 }
-                tracing::warn!("a message of more than {MAX_LINE_BYTES} bytes is dropped");
+                return Ok(true);
             }
         }
     }
@@ -209,9 +214,11 @@ mod tests {
         let input =
             format!("nonsense\r\n\n{PING}\n{{\"jsonrpc\":\"2.0\",\"id\":9}}\n{long}{PING}\n[]\n\u{feff}{PING}\n{PING}");
         let (methods, answers) = pass(input.as_bytes()).await;
-        assert_eq!(methods, ["ping", "ping"], "neither the long line nor the cut one");
+        assert_eq!(methods, ["ping", "ping", "ping"], "not the long line; the last one needs no line feed");
         let codes: Vec<_> =
             answers.iter().map(|answer| (answer["error"]["code"].as_i64(), answer["id"].clone())).collect();
-        assert_eq!(codes, [(Some(-32700), Value::Null), (Some(-32600), 9.into()), (Some(-32600), Value::Null)]);
+        let refused = |id: Value| (Some(-32600), id);
+        let expected = [(Some(-32700), Value::Null), refused(9.into()), refused(Value::Null), refused(Value::Null)];
+        assert_eq!(codes, expected);
     }
 }

@@ -4,8 +4,9 @@
 use http::HeaderName;
 
 use super::header_fields::HeaderFieldRules;
+use super::pattern::Pattern;
 
-/// The field.
+/// The name of the field.
 pub const X_ROBOTS_TAG: HeaderName = HeaderName::from_static("x-robots-tag");
 /// The rules for robots that have a value after a colon. Any other name before a colon is that of a robot.
 const RULES_WITH_VALUE: [&str; 4] = ["max-image-preview", "max-snippet", "max-video-preview", "unavailable_after"];
@@ -14,11 +15,13 @@ const RULES_WITH_VALUE: [&str; 4] = ["max-image-preview", "max-snippet", "max-vi
 const COUNTED_ROBOTS: [&str; 3] = ["*", "robots", "googlebot"];
 
 /// Returns whether the rules of a bundle and of its operator ask all robots not to index a decoded address with its
-/// leading slash. The operator's rules replace those of the bundle, as in a response. A rule for every address does not
-/// count: it keeps the site out of public search engines, and says nothing about a page.
+/// leading slash. The operator's rules replace those of the bundle, as in a response. A `noindex` for every address does
+/// not count: it keeps the site out of public search engines, and says nothing about a page.
 pub fn forbids_indexing(bundle: &HeaderFieldRules, operator: &HeaderFieldRules, address: &[u8]) -> bool {
-    let values = operator.values_for_part_at(address, &X_ROBOTS_TAG);
-    let values = values.or_else(|| bundle.values_for_part_at(address, &X_ROBOTS_TAG));
+    let counts =
+        |pattern: &Pattern, value: Option<&str>| !(pattern.matches_every_address() && value.is_some_and(has_noindex));
+    let values = operator.values_at(address, &X_ROBOTS_TAG, counts);
+    let values = values.or_else(|| bundle.values_at(address, &X_ROBOTS_TAG, counts));
     values.is_some_and(|values| values.into_iter().any(has_noindex))
 }
 
@@ -29,7 +32,8 @@ fn has_noindex(value: &str) -> bool {
     let mut counts = true;
     value.split(',').any(|rule| {
         let rule = match rule.split_once(':') {
-            Some((name, rest)) if !is_one_of(name, &RULES_WITH_VALUE) => {
+            // The part of a date behind its weekday has colons, too.
+            Some((name, rest)) if !is_one_of(name, &RULES_WITH_VALUE) && !name.trim().contains(' ') => {
                 counts = is_one_of(name, &COUNTED_ROBOTS);
                 rest
             }
@@ -42,7 +46,7 @@ fn has_noindex(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::header_fields::RuleOwner;
-    use super::super::pattern::{Pattern, PatternDialect};
+    use super::super::pattern::PatternDialect;
     use super::*;
 
     #[test]
@@ -54,6 +58,8 @@ mod tests {
             ("*: noindex", true),
             ("max-snippet: 5, noindex", true),
             ("unavailable_after: 25 Jun 2030 15:00:00 PST, noindex", true),
+            ("unavailable_after: Wed, 03 Dec 2025 15:00:00 GMT, noindex", true),
+            ("otherbot: unavailable_after: Wed, 03 Dec 2025 15:00:00 GMT, noindex", false),
             ("googlebot: noindex", true),
             ("otherbot: noindex", false),
             ("otherbot: noindex, GoogleBot: nofollow, noindex", true),
@@ -96,7 +102,9 @@ mod tests {
             (&[("/a/*", Some("noindex"))], &[("/b/x", None)], true),
             (&[("/*", Some("noindex"))], &[], false),
             (&[], &[("/*", Some("noindex"))], false),
-            (&[("/a/*", Some("noindex"))], &[("/*", Some("all"))], true),
+            (&[("/a/*", Some("noindex"))], &[("/*", Some("noindex"))], true),
+            (&[("/a/*", Some("noindex"))], &[("/*", Some("all"))], false),
+            (&[("/a/*", Some("noindex"))], &[("/*", None)], false),
         ] {
             assert_eq!(forbids_indexing(&bundle(site), &operator(own), b"/a/x"), expected, "{site:?} {own:?}");
         }

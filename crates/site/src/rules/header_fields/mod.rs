@@ -149,17 +149,22 @@ impl HeaderFieldRules {
         })
     }
 
-    /// Returns the values of a field that the rules for a part of the site set for a decoded address with its leading
-    /// slash: none if they remove it. Returns `None` if none of these rules is about the field there. A rule for every
-    /// address is not one of them.
-    pub fn values_for_part_at(&self, address: &[u8], field: &HeaderName) -> Option<Vec<&str>> {
-        let is_about = |rule: &&HeaderRule| {
-            !rule.pattern.matches_every_address() && rule.changes.iter().any(|change| change.field() == field)
-        };
+    /// Returns the values of a field that the rules set for a decoded address with its leading slash: none if they
+    /// remove it. Returns `None` if no rule is about the field there. Only changes for which `counts` returns true are
+    /// considered; it gets the pattern of the rule and the value, or `None` for a removal.
+    pub fn values_at(
+        &self,
+        address: &[u8],
+        field: &HeaderName,
+        counts: impl Fn(&Pattern, Option<&str>) -> bool,
+    ) -> Option<Vec<&str>> {
+        let is_counted =
+            |rule: &HeaderRule, change: &&FieldChange| change.field() == field && counts(&rule.pattern, change.value());
+        let is_about = |rule: &&HeaderRule| rule.changes.iter().any(|change| is_counted(rule, &change));
         let mut values: Option<Vec<&str>> = None;
         for rule in self.rules.iter().filter(is_about).filter(|rule| rule.pattern.matches(address).is_some()) {
             let values = values.get_or_insert_default();
-            for change in rule.changes.iter().filter(|change| change.field() == field) {
+            for change in rule.changes.iter().filter(|change| is_counted(rule, change)) {
                 match change.value() {
                     Some(value) => values.push(value),
                     None => values.clear(),
