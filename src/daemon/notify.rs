@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::{ErrorKind, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +18,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use sd_notify::NotifyState;
 
 use docwharf_base::clock::format_system_time;
@@ -76,9 +76,9 @@ impl Notifier {
         self.send(&[NotifyState::Ready]);
     }
 
-    /// Stores these listening sockets in the manager, in place of those that were stored before. The manager passes them
-    /// to the next process, so that no connection is refused meanwhile. A manager that stores nothing closes them; those
-    /// over [`MAX_STORED_SOCKETS`] are not stored.
+    /// Stores these listening sockets in the manager, in place of those that were stored before. The manager passes
+    /// them to the next process, so that no connection is refused meanwhile. A manager that stores nothing closes them;
+    /// those over [`MAX_STORED_SOCKETS`] are not stored.
     pub(super) fn store_sockets(&self, sockets: &[TcpListener]) {
         let Some(manager) = self.0.as_deref() else { return };
         let mut state = manager.state.lock();
@@ -173,20 +173,19 @@ impl ServiceManager {
 
 impl ServiceManager {
     /// Sends a message with copies of these descriptors.
-    fn send_descriptors(&self, message: &str, sockets: &[TcpListener]) -> rustix::io::Result<()> {
-        let address = match (self.address.as_pathname(), self.address.as_abstract_name()) {
-            (Some(path), _) => SocketAddrUnix::new(path)?,
-            (None, Some(name)) => SocketAddrUnix::new_abstract_name(name)?,
-            (None, None) => return Err(rustix::io::Errno::INVAL),
-        };
+    fn send_descriptors(&self, message: &str, sockets: &[TcpListener]) -> io::Result<()> {
+        // A separate socket, which is connected: `rustix::net::sendmsg` has no parameter for an address.
+        let manager = UnixDatagram::unbound()?;
+        manager.connect_addr(&self.address)?;
+        manager.set_nonblocking(true)?;
         let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().take(MAX_STORED_SOCKETS).map(AsFd::as_fd).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_STORED_SOCKETS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-            return Err(rustix::io::Errno::NOBUFS);
+            return Err(ErrorKind::OutOfMemory.into());
         }
-        let text = [IoSlice::new(message.as_bytes())];
-        sendmsg_addr(&self.socket, &address, &text, &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+        sendmsg(&manager, &[IoSlice::new(message.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
     }
 }
 

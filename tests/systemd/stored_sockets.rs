@@ -1,4 +1,5 @@
-//! Sockets that `run` stores in the service manager: connections wait while the service restarts, without a socket unit.
+//! Sockets that `run` stores in the service manager: without a socket unit, too, connections wait while the service
+//! restarts.
 
 use super::*;
 
