@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::filter::{Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -72,13 +72,12 @@ impl CommandContext {
         };
         let from_env =
             ["DOCWHARF_LOG", "RUST_LOG"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
-        let directives = from_env.unwrap_or_else(|| format!("docwharf={level}"));
-        let filter = tracing_subscriber::EnvFilter::try_new(&directives)
-            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("docwharf={level}")));
+        let default_filter = || format!("docwharf={level}").parse::<Targets>().ok();
+        let filter = from_env.and_then(|directives| directives.parse().ok()).or_else(default_filter);
         let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false).with_ansi(false);
         // Libraries log URLs and header fields, which may contain secrets. Only the lines of docwharf are shown.
         let own_lines = filter_fn(|metadata| metadata.target().starts_with("docwharf"));
-        let subscriber = tracing_subscriber::registry().with(filter);
+        let subscriber = tracing_subscriber::registry().with(filter.unwrap_or_default());
         // The journal adds its own timestamps. If this process has a subscriber already, `try_init` fails, and that one
         // stays.
         let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
