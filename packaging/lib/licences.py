@@ -29,7 +29,7 @@ def main():
         for text in files:
             texts.setdefault(normalized(text), text.strip())
             used_by.setdefault(normalized(text), []).append(name)
-    print("docwharf contains the packages below. Their licences and notices follow, each with the packages that have it.\n")
+    print("docwharf contains these packages. Their licences and notices follow, each with the packages that have it.\n")
     for package in packages:
         print(f"{package['name']} {package['version']}: {package['license'] or 'see below'}")
     print("Rust's standard library: MIT OR Apache-2.0")

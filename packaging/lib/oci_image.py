@@ -121,7 +121,7 @@ def certificate_files(settings, certificates):
 
 
 def program_files(settings, program):
-    """The volume has mode 1777: a new one takes its mode from there, and any user of a container must be able to write."""
+    """The volume has mode 1777: a new one takes its mode from there, and any user must be able to write to it."""
     volumes = [(path.lstrip("/"), 0o1777, None) for path in settings["Volumes"]]
     return volumes + [(settings["Entrypoint"][0].lstrip("/"), 0o755, program)]
 

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Prints a CycloneDX file of cargo-cyclonedx without the time and the folder of its making: sbom.py FILE FOLDER COMMIT."""
+"""Prints a CycloneDX file of cargo-cyclonedx without the time and the folder of its making.
+
+sbom.py FILE FOLDER COMMIT
+"""
 
 import json
 import pathlib

@@ -4,8 +4,8 @@
 #   ./install.sh [--prefix DIR] [--no-systemd]     as root; the prefix is /usr/local
 #   ./install.sh --uninstall [--prefix DIR]        removes what it has installed
 #
-# A second run, or one from the folder of a later version, replaces the program and the units and restarts a service that
-# runs. It never touches /etc/docwharf, the store, or drop-ins (/etc/systemd/system/docwharf.service.d).
+# A second run, or one from the folder of a later version, replaces the program and the units and restarts a service
+# that runs. It never touches /etc/docwharf, the store, or drop-ins (/etc/systemd/system/docwharf.service.d).
 set -eu
 umask 022
 here=$(CDPATH='' cd "$(dirname "$0")" && pwd -P)
@@ -68,7 +68,7 @@ install_all() {
     version=$("$here/docwharf" --version) || fail "the program of this package does not run here ($(uname -sm))"
     for unit in docwharf.service docwharf.socket docwharf@.service; do
         if [ -e "/lib/systemd/system/$unit" ] && [ -n "$systemd" ]; then
-            echo "install.sh: warning: a package has installed /lib/systemd/system/$unit; the one from here takes precedence" >&2
+            echo "install.sh: warning: a package has installed /lib/systemd/system/$unit; this one takes precedence" >&2
             break
         fi
     done
