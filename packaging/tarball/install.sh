@@ -47,16 +47,28 @@ zsh=$prefix/share/zsh/site-functions/_docwharf
 fish=$prefix/share/fish/vendor_completions.d/docwharf.fish
 documents=$prefix/share/doc/docwharf
 
+# Whether a package of the distribution is installed, too: its service continues with the program of that package.
+is_packaged() { [ -e /usr/lib/systemd/system/docwharf.service ] || [ -e /lib/systemd/system/docwharf.service ]; }
+
+disable_services() {
+    # The socket first: otherwise a connection would start the service again.
+    for unit in docwharf.socket docwharf.service $(running_services); do
+        systemctl disable --now --quiet "$unit" 2>/dev/null || true
+    done
+    for link in "$units"/*.wants/docwharf@*.service; do
+        if [ -L "$link" ]; then systemctl disable --now --quiet "${link##*/}" 2>/dev/null || true; fi
+    done
+}
+
 remove_all() {
-    if is_booted; then
-        # The socket first: otherwise a connection would start the service again.
-        for unit in docwharf.socket docwharf.service $(running_services); do
-            systemctl disable --now --quiet "$unit" 2>/dev/null || true
-        done
-    fi
+    if is_booted && ! is_packaged; then disable_services; fi
     if [ -n "$systemd" ]; then
         rm -f "$units/docwharf.service" "$units/docwharf.socket" "$units/docwharf@.service"
         if is_booted; then systemctl daemon-reload; fi
+    fi
+    if is_booted && is_packaged; then
+        systemctl try-restart docwharf.service 'docwharf@*.service' ||
+            echo "install.sh: warning: the packaged service does not start again: journalctl -u docwharf" >&2
     fi
     rm -f "$prefix/bin/docwharf" "$man/docwharf.1" "$man"/docwharf-*.1 "$bash" "$zsh" "$fish"
     rm -rf "$documents"
