@@ -270,6 +270,42 @@ def the_configuration_of_the_operator_is_added(helm):
     assert config_of(objects) == {"staticExport": {"enabled": True}, "sync": {"inbox": "/inbox"}}
 
 
+def a_string_of_several_lines_is_not_a_table_or_key(helm):
+    three = '"""'
+    for text in (
+        "note = '''\n[staticExport]\nenabled = false\nstaticExport = 1'''\n[staticExport]\nsha256 = '0'\n",
+        f"note = {three}\n[staticExport]\n\\{three}\n[staticExport]\nenabled = 1\n$1 \\\\{three}\n[sync]\nkeep = 1\n",
+        f"a = \"it's # '''\" # don't {three}\n[staticExport]\nsha256 = '{three}'\n",
+        f"[staticExport]\n[sync]\nb = {three}\n[staticExport]{three}\n",
+        f"[staticExport]\nsha256 = {three}\nenabled = 1\nversion = ''' {three}\"\nc = ''''\nbundleUrl = 1'''''\n",
+        f"a = \"\"\nb = ''\nc = ''''''\nd = {three}{three}\n[staticExport]\n[sync]\nenabled = '[staticExport]'\n",
+    ):
+        objects = helm.render(with_link(config=text))
+        expected = tomllib.loads(text)
+        expected.setdefault("staticExport", {}).update(enabled=True, bundleUrlFile="bundleUrl")
+        assert config_of(objects) == expected, text
+
+
+def a_key_that_the_chart_adds_is_refused_in_the_configuration(helm):
+    keys = {"enabled": "false", "version": "'1'", "bundleUrl": "'https://a.example/'", "bundleUrlFile": "'link'"}
+    for key, value in keys.items():
+        for text in (
+            f"[staticExport]\nsha256 = '0'\n\n  # x\n{key} = {value}\n",
+            f"[sync]\nkeep = 1\r\n[ 'staticExport' ] # x\r\n\t\"{key}\"\t= {value}\r\n[server]\r\n",
+            f"staticExport.{key}={value}\n",
+            f"'staticExport' . '{key}' = {value}\n[sync]\nkeep = 1\n",
+        ):
+            message = refusal(helm, with_link(staticExport={"version": "2"}, config=text))
+            assert f"config: it sets staticExport.{key}," in message, message
+            if key != "enabled":
+                # The chart does not add it: neither a link nor a version is set.
+                objects = helm.render(values_of(config=text))
+                assert config_of(objects)["staticExport"].keys() >= {"enabled", key}, text
+    # The same names in another table.
+    for text in ("[sync]\nenabled = 1\n[staticExport]\n[gate]\nversion = 1\n[[a]]\nbundleUrl = 1\n", "enabled = 1\n"):
+        helm.render(with_link(staticExport={"version": "2"}, config=text))
+
+
 def a_variable_of_the_operator_replaces_that_of_the_chart(helm):
     objects = helm.render(with_link(extraEnv=[{"name": "DOCWHARF_SERVER__LISTEN", "value": "[::]:8080"}]))
     variables = [item for item in container(objects, "docwharf")["env"] if item["name"] == "DOCWHARF_SERVER__LISTEN"]

@@ -151,6 +151,9 @@ class Pod:
             f"--group-add={self.volume_group}",
             f"--memory={bytes_of(item['resources']['limits']['memory'])}",
         ]
+        # The kubelet writes /etc/hosts of each container.
+        for alias in self.spec.get("hostAliases", []):
+            arguments += [f"--add-host={name}:{alias['ip']}" for name in alias["hostnames"]]
         for variable in item.get("env", []):
             arguments += ["--env", f"{variable['name']}={variable.get('value', '')}"]
         for mount in item["volumeMounts"]:

@@ -183,9 +183,11 @@ class Runs:
                 assert serves("one") and pod.is_ready()
                 self.check_stop(pod)
 
-    def the_api_exports_with_the_key_of_a_secret(self):
+    @contextlib.contextmanager
+    def _origin(self):
+        """Runs an origin at 127.0.0.1:8090. Its value is the key."""
         site, key = self.folder / "site", self.folder / "origin-key"
-        site.mkdir()
+        site.mkdir(exist_ok=True)
         (site / "guide.html").write_text("<p>guide of the origin")
         (site / "index.html").write_text("<p>home of the origin")
         key.write_text("key-of-the-origin-0123456789")
@@ -203,6 +205,13 @@ class Runs:
         origin = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             wait_until("the origin answers", lambda: get("http://127.0.0.1:8090/livez")[0] == 200)
+            yield key.read_text()
+        finally:
+            origin.kill()
+            origin.wait()
+
+    def the_api_exports_with_the_key_of_a_secret(self):
+        with self._origin() as key:
             self._check_api(
                 self.helm.render(
                     yaml.safe_dump(
@@ -217,19 +226,33 @@ class Runs:
                         }
                     )
                 ),
-                {"docs-api": {"key": key.read_text()}},
+                {"docs-api": {"key": key}},
             )
             objects = self.kubectl.render("api")
             for variable in container(objects, "docwharf")["env"]:
                 if variable["name"] == "DOCWHARF_API__BASE_URL":
                     variable["value"] = "http://127.0.0.1:8090/v1"
-            self._check_api(objects, {"docwharf-api": {"api-key": key.read_text()}})
-        finally:
-            origin.kill()
-            origin.wait()
+            self._check_api(objects, {"docwharf-api": {"api-key": key}})
 
-    def _check_api(self, objects, secrets):
-        pod = self.pod(objects, f"api-{len(secrets)}-{next(iter(secrets))}", secrets)
+    def an_air_gapped_pod_knows_the_names_of_its_host_aliases(self):
+        values = {
+            "api": {
+                "baseUrl": "http://api.internal:8090/v1",
+                "domain": "docs.example.com",
+                "existingSecret": "docs-api",
+            },
+            "config": '[deployment]\ntype = "air-gapped"\n[sync]\nprobe = []\n',
+        }
+        aliases = [{"ip": "127.0.0.1", "hostnames": ["mirror.internal", "api.internal"]}]
+        with self._origin() as key:
+            secrets = {"docs-api": {"api-key": key}}
+            pod = self.pod(self.helm.render(yaml.safe_dump(values)), "unnamed", secrets)
+            checked = pod.run_once(container(pod.objects, "docwharf"), ["config", "check"])
+            assert checked.returncode == 2 and "api.internal" in checked.stderr, checked
+            self._check_api(self.helm.render(yaml.safe_dump({**values, "hostAliases": aliases})), secrets, "named")
+
+    def _check_api(self, objects, secrets, store=None):
+        pod = self.pod(objects, store or f"api-{len(secrets)}-{next(iter(secrets))}", secrets)
         with running(pod):
             wait_until("the pod is ready", pod.is_ready)
             assert serves("the origin")

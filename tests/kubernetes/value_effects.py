@@ -8,6 +8,7 @@ TOLERATION = {"key": "docs", "operator": "Exists"}
 AFFINITY = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
 EGRESS = {"ports": [{"protocol": "TCP", "port": 8443}]}
 RESOURCES = {"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"cpu": "4", "memory": "3Gi"}}
+ALIASES = [{"ip": "10.20.0.5", "hostnames": ["mirror.internal"]}]
 PATHS = [{"path": "/docs", "pathType": "Exact"}]
 TLS = {"hosts": ["a.example"], "secretName": "a"}
 VOLUME = {"name": "more", "emptyDir": {"sizeLimit": "1Mi"}}
@@ -96,6 +97,7 @@ EFFECTS = [
     ({"nodeSelector": {"a": "1"}}, pod, "nodeSelector", {"a": "1"}),
     ({"tolerations": [TOLERATION]}, pod, "tolerations", [TOLERATION]),
     ({"affinity": AFFINITY}, pod, "affinity", AFFINITY),
+    ({"hostAliases": ALIASES}, pod, "hostAliases", ALIASES),
     ({"extraVolumes": [VOLUME]}, _volume("more"), "emptyDir", VOLUME["emptyDir"]),
     ({"extraVolumeMounts": [MOUNT]}, lambda objects: {"last": _docwharf(objects)["volumeMounts"][-1]}, "last", MOUNT),
     (

@@ -39,10 +39,14 @@ def load(name):
 
 
 class JobResult:
-    """How a job ended. `steps` has the outcome of each step, `output` all that was printed, `kept` the artifacts."""
+    """How a job ended. `steps` has the outcome of each step, `output` all that was printed, `kept` the artifacts.
+
+    `manual`: the job waited for a click, and the pipeline did not wait for the job.
+    """
 
     def __init__(self):
         self.ran, self.succeeded, self.steps, self.output, self.kept = False, False, {}, "", {}
+        self.manual = False
 
 
 def execute(command, folder, environment):
@@ -137,9 +141,14 @@ class GitlabRunner:
         result = JobResult()
         (job,) = file.values()
         # Rules see the predefined variables. The first one that matches decides.
-        if not any(gitlab_value(rule["if"], self.variables) for rule in job["rules"]):
+        rule = next((rule for rule in job["rules"] if gitlab_value(rule["if"], self.variables)), None)
+        if rule is None:
             return result
-        result.ran = True
+        options = {key: value for key, value in rule.items() if key != "if"}
+        if options not in ({}, {"when": "manual", "allow_failure": True}):
+            raise KeyError(f"the runner of the tests does not know {options}")
+        # A job that waits for a click gets it.
+        result.ran, result.manual = True, bool(options)
         environment = {"PATH": self.path, "HOME": str(self.folder), "CI": "true", "TMPDIR": str(self.folder)}
         environment |= job["variables"] | self.variables | self.replaced
         script = self.folder / "job.sh"

@@ -18,8 +18,10 @@ class GitlabTest(RecipeTest):
     def setUp(self):
         super().setUp()
         self.key_file, self.token_file = self.folder / "key-of-gitlab", self.folder / "token-of-gitlab"
+        self.other_key_file = self.folder / "key-of-the-other-recipe"
         # GitLab writes the value of a variable of type File as it was typed.
         self.key_file.write_text(f"{self.origin.key}\n")
+        self.other_key_file.write_text("a-key-that-the-origin-refuses\n")
         self.token_file.write_text(f"{GITLAB_TOKEN}\n")
 
     def variables(self, **changes):
@@ -32,7 +34,7 @@ class GitlabTest(RecipeTest):
             "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "41",
             "CI_MERGE_REQUEST_PROJECT_URL": "https://gitlab.example/acme/docs",
             "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "feature/tides",
-            "DOCWHARF_API__KEY_FILE": str(self.key_file),
+            "DOCWHARF_PREVIEW_KEY_FILE": str(self.key_file),
             "DOCWHARF_COMMENT_TOKEN_FILE": str(self.token_file),
         }
         return {name: value for name, value in (variables | changes).items() if value is not None}
@@ -55,7 +57,12 @@ class GitlabTest(RecipeTest):
         return self.run_recipe("gitlab-preview.yml", replaced, changes, shell, path)
 
     def export(self, replaced=None, shell=("bash",), path=None, **changes):
-        changes = {"CI_PIPELINE_SOURCE": "schedule"} | changes
+        # A pipeline of a protected branch has the variables of both recipes.
+        changes = {
+            "CI_PIPELINE_SOURCE": "schedule", "CI_COMMIT_BRANCH": "main", "CI_DEFAULT_BRANCH": "main",
+            "DOCWHARF_EXPORT": "true", "DOCWHARF_PREVIEW_KEY_FILE": str(self.other_key_file),
+            "DOCWHARF_EXPORT_KEY_FILE": str(self.key_file),
+        } | changes
         return self.run_recipe("gitlab-export.yml", replaced, changes, shell, path)
 
     def folder_like_alpine(self):
@@ -178,7 +185,7 @@ class GitlabPreview(GitlabTest):
             result = self.preview({name: job["variables"][name]})
             self.assertFalse(result.succeeded, name)
             self.assertRegex(result.output, "marked SET|is not set")
-        for name in ("DOCWHARF_API__KEY_FILE", "DOCWHARF_COMMENT_TOKEN_FILE"):
+        for name in ("DOCWHARF_PREVIEW_KEY_FILE", "DOCWHARF_COMMENT_TOKEN_FILE"):
             # Absent, and of the wrong type: then it has the secret itself, which the message does not repeat.
             for value in (None, self.origin.key):
                 result = self.preview(**{name: value})
@@ -190,9 +197,10 @@ class GitlabPreview(GitlabTest):
 class GitlabExport(GitlabTest):
     def test_an_export_is_verified_and_kept_with_its_digest(self):
         alpine = {"shell": SHELLS["the shell of BusyBox"], "path": self.folder_like_alpine()}
-        for options in ({"CI_PIPELINE_SOURCE": "schedule"}, {"CI_PIPELINE_SOURCE": "web"}, alpine):
+        by_hand = {"CI_PIPELINE_SOURCE": "web", "DOCWHARF_EXPORT": None}
+        for options in ({}, by_hand, alpine):
             result = self.export(**options)
-            self.assertTrue(result.succeeded, result.output)
+            self.assertEqual((True, options is by_hand), (result.succeeded, result.manual), result.output)
             self.assertEqual({"SHA256SUMS", "bundle.tar.gz"}, set(result.kept))
             digest, name = result.kept["SHA256SUMS"].read_text().split()
             self.assertEqual(hashlib.sha256(result.kept[name].read_bytes()).hexdigest(), digest)
@@ -201,6 +209,13 @@ class GitlabExport(GitlabTest):
     def test_other_pipelines_export_nothing(self):
         for source in ("push", "merge_request_event"):
             self.assertFalse(self.export(CI_PIPELINE_SOURCE=source).ran)
+        # Another schedule of the project, and other branches: a merge request's pipeline has no CI_COMMIT_BRANCH.
+        for value in (None, "", "false"):
+            self.assertFalse(self.export(DOCWHARF_EXPORT=value).ran, value)
+        for source in ("schedule", "web"):
+            for branch in ("feature/tides", None):
+                self.assertFalse(self.export(CI_PIPELINE_SOURCE=source, CI_COMMIT_BRANCH=branch).ran, source)
+        self.assertEqual([], self.forge.requests)
 
     def test_a_bundle_that_is_refused_is_not_kept(self):
         for bundle, command in zip((b"not an archive", damaged_archive()), SHELLS.values()):
@@ -220,7 +235,10 @@ class GitlabExport(GitlabTest):
             result = self.export({name: job["variables"][name]})
             self.assertFalse(result.succeeded, name)
             self.assertRegex(result.output, "marked SET|is not set")
-        self.assertFalse(self.export(DOCWHARF_API__KEY_FILE=self.origin.key).succeeded)
+        for value in (None, self.origin.key):
+            result = self.export(DOCWHARF_EXPORT_KEY_FILE=value)
+            self.assertFalse(result.succeeded)
+            self.assertIn("no CI/CD variable of type File with the name DOCWHARF_EXPORT_KEY_FILE", result.output)
         self.assertEqual([], self.forge.requests)
 
 

@@ -56,8 +56,25 @@
 {{- end -}}
 
 {{- define "docwharf.checks.config" -}}
-{{- if regexMatch "(?m)^[ \\t]*[\"']?staticExport[\"']?[ \\t]*=" (.Values.config | default "") -}}
+{{- $text := (include "docwharf.configOutline" . | fromJson).text -}}
+{{- $name := `(staticExport|"staticExport"|'staticExport')` -}}
+{{- if regexMatch (printf `(?m)^[ \t]*%s[ \t]*=` $name) $text -}}
 {{- fail "config: write staticExport as a table, [staticExport], because the chart adds its keys to that table" -}}
+{{- end -}}
+{{- $added := list "enabled" -}}
+{{- if .Values.staticExport.version -}}
+{{- $added = append $added "version" -}}
+{{- end -}}
+{{- if include "docwharf.link" . -}}
+{{- $added = concat $added (list "bundleUrl" "bundleUrlFile") -}}
+{{- end -}}
+{{- /* The lines after [staticExport], to the next table; then the dotted keys at the top. */ -}}
+{{- $table := regexFind (printf `%s(\n[ \t]*([^\[ \t].*)?)*` (include "docwharf.tableHeader" .)) $text -}}
+{{- range $added -}}
+{{- $key := printf `(%s|"%s"|'%s')[ \t]*=` . . . -}}
+{{- if or (regexMatch (printf `(?m)^[ \t]*%s` $key) $table) (regexMatch (printf `(?m)^[ \t]*%s[ \t]*\.[ \t]*%s` $name $key) $text) -}}
+{{- fail (printf "config: it sets staticExport.%s, but the chart adds the value staticExport.%s to the same table: keep one of the two" . (. | trimSuffix "File")) -}}
+{{- end -}}
 {{- end -}}
 {{- if and .Values.staticExport.enabled (not .Values.api.baseUrl) (not .Values.config) (eq (include "docwharf.link" .) "") -}}
 {{- fail "there is no source: set staticExport.bundleUrl or api.baseUrl, or set staticExport.enabled to false to serve what the volume has" -}}

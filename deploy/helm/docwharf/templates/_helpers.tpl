@@ -67,7 +67,8 @@ The configuration file: the text of `config`, with the vendor's block in its tab
 beside the link, because the kubelet replaces all files of a Secret at once: a new link and its version arrive together.
 */}}
 {{- define "docwharf.config" -}}
-{{- $text := .Values.config | default "" -}}
+{{- $outline := include "docwharf.configOutline" . | fromJson -}}
+{{- $text := $outline.text -}}
 {{- $lines := list (printf "enabled = %t" .Values.staticExport.enabled) -}}
 {{- with .Values.staticExport.version -}}
 {{- $lines = append $lines (printf "version = %s" (toJson .)) -}}
@@ -75,15 +76,43 @@ beside the link, because the kubelet replaces all files of a Secret at once: a n
 {{- if include "docwharf.link" . -}}
 {{- $lines = append $lines "bundleUrlFile = \"bundleUrl\"" -}}
 {{- end -}}
-{{- $header := "(?m)^[ \\t]*\\[[ \\t]*[\"']?staticExport[\"']?[ \\t]*\\][ \\t\\r]*(#.*)?$" -}}
+{{- $header := include "docwharf.tableHeader" . -}}
 {{- if regexMatch $header $text -}}
-{{- regexReplaceAllLiteral $header $text (printf "[staticExport]\n%s" (join "\n" $lines)) -}}
+{{- $text = regexReplaceAllLiteral $header $text (printf "[staticExport]\n%s" (join "\n" $lines)) -}}
 {{- else -}}
 {{- range $lines }}
 {{- printf "staticExport.%s\n" . -}}
 {{- end -}}
+{{- end -}}
+{{- range $number, $string := $outline.strings -}}
+{{- $text = replace (printf "\x01%d\x01" $number) $string $text -}}
+{{- end -}}
 {{- $text -}}
 {{- end -}}
+
+{{/* A regular expression for the line [staticExport] in the outline of `config`. */}}
+{{- define "docwharf.tableHeader" -}}
+(?m)^[ \t]*\[[ \t]*(staticExport|"staticExport"|'staticExport')[ \t]*\][ \t\r]*(#.*)?$
+{{- end -}}
+
+{{/*
+`config` as JSON: "text" has a placeholder, two control characters and a number, in place of each string of several
+lines, and "strings" has these strings. What looks like a table or a key in such a string is none. (Helm can parse TOML
+since 3.18 only.)
+*/}}
+{{- define "docwharf.configOutline" -}}
+{{- $token := `(?s)#[^\n]*|"""(?:[^\\]|\\.)*?"""+|'''.*?'''+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^"'#]+|.` -}}
+{{- $text := list -}}
+{{- $strings := list -}}
+{{- range regexFindAll $token (.Values.config | default "") -1 -}}
+{{- if or (hasPrefix "\"\"\"" .) (hasPrefix "'''" .) -}}
+{{- $text = append $text (printf "\x01%d\x01" (len $strings)) -}}
+{{- $strings = append $strings . -}}
+{{- else -}}
+{{- $text = append $text . -}}
+{{- end -}}
+{{- end -}}
+{{- dict "text" (join "" $text) "strings" $strings | toJson -}}
 {{- end -}}
 
 {{- define "docwharf.link" -}}
