@@ -90,7 +90,7 @@ impl Notifier {
         let stored = if state.queue.is_empty() {
             manager.send_descriptors(&format!("FDSTORE=1\nFDNAME={STORED_SOCKET}"), sockets)
         } else {
-            Err(rustix::io::Errno::AGAIN)
+            Err(ErrorKind::WouldBlock.into())
         };
         if let Err(error) = stored {
             tracing::warn!(
