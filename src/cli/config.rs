@@ -82,8 +82,10 @@ impl Place {
         }
     }
 
-    /// Returns the next step, for the file at the path `shown` which the option `flag` names.
-    fn next_step(self, shown: &str, flag: &str) -> String {
+    /// Returns the next step, for the configuration in this file.
+    fn next_step(self, file: &Path) -> String {
+        let option = format!(" --config {}", file.display());
+        let flag = if file == Path::new(DEFAULT_FILE) { "" } else { &option };
         let bundle = "put a bundle into the inbox";
         match self {
             Place::Vm => format!("{bundle}, or set [api]; `docwharf doctor{flag}` reports what is missing"),
@@ -93,8 +95,8 @@ impl Place {
             Place::AirGap => format!("{bundle}; `docwharf doctor{flag}` reports what is missing"),
             #[cfg(feature = "origin")]
             Place::Origin => format!(
-                "set domain and directory, create a key with `docwharf origin key create docs NAME --config {shown}`, then \
-                 `docwharf origin --config {shown}`"
+                "set domain and directory, create a key with `docwharf origin key create docs NAME{option}`, then \
+                 `docwharf origin{option}`"
             ),
         }
     }
@@ -192,7 +194,7 @@ impl ConfigInitCommand {
         let flag = if path == Path::new(DEFAULT_FILE) { String::new() } else { format!(" --config {shown}") };
         let next_step = self.place.map_or_else(
             || format!("set {FIRST_KEYS}; then `docwharf doctor{flag}` reports what is missing"),
-            |place| place.next_step(&shown.to_string(), &flag),
+            |place| place.next_step(&path),
         );
         context.print_note(&format!("docwharf: {next_step}"));
         print(&format!("{shown}\n"))

@@ -150,13 +150,17 @@ fn a_place_that_is_not_there_and_a_first_message_of_another_kind_have_their_exit
 }
 
 #[test]
-fn a_line_that_is_too_long_is_dropped_and_the_next_one_is_answered() {
+fn a_line_that_is_too_long_is_refused_and_the_next_one_is_answered() {
     let host = Host::bare();
     let site = write_site(&host.path("site"), &PAGES);
     let mut client = StdioClient::start(docwharf().arg("mcp").arg("--in").arg(&site));
     client.initialize();
     let long = "x".repeat(70_000);
     client.send(&json!({ "jsonrpc": "2.0", "id": 1, "method": "ping", "params": { "text": long } }));
+    let mut answer = String::new();
+    client.output.read_line(&mut answer).unwrap();
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32600)));
     assert_eq!(client.request("ping", json!({}))["result"], json!({}));
     assert_eq!(client.close(), Some(0));
 }

@@ -81,7 +81,8 @@ fn install_sh_installs_and_removes_its_own_files_only() {
     ] {
         assert!(installed.contains(file), "{file} is not among {installed:?}");
     }
-    assert!(!installed.iter().any(|file| file.ends_with(".new")), "{installed:?}");
+    let is_temporary = |file: &String| Path::new(file).extension().is_some_and(|extension| extension == "new");
+    assert!(!installed.iter().any(is_temporary), "{installed:?}");
     let mode = |file: &str| fs::metadata(prefix.join(file)).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("bin/docwharf"), mode("share/man/man1/docwharf.1")), (0o755, 0o644));
     run_to_end(Command::new(prefix.join("bin/docwharf")).arg("--version")).expect(0);

@@ -199,6 +199,7 @@ async fn read_response(
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // they fill the queue of a listener of their own
 mod connection_tests;
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Connections to targets on loopback.
 
-#![allow(clippy::disallowed_methods)] // it fills the queue of a listener of its own
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
