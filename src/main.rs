@@ -2,8 +2,7 @@
 
 use std::process::ExitCode;
 
-/// The allocator of the static program. That of musl takes one lock for every allocation of every thread; BENCHMARKS.md
-/// has what this costs.
+/// The allocator of the static program. That of musl takes one lock for every allocation of every thread.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

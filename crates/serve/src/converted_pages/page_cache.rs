@@ -187,7 +187,7 @@ mod tests {
         let sections: String =
             (0..5_000).map(|n| format!("<h2 id='{}{n}'>{heading}</h2>", "a".repeat(1_000))).collect();
         let settings = MarkdownSettings { page_url: "/h", base_path: "" };
-        let page = MarkdownPage::new(render_page(sections.as_bytes(), &settings).unwrap());
+        let page = MarkdownPage::new(render_page(sections.concat().as_bytes(), &settings).unwrap());
         assert!(page.estimate_bytes() > MAX_COUNTED_BYTES, "{}", page.estimate_bytes());
         let cache = PageCache::default();
         cache.insert((1, 1), ConvertedFile::Page(Arc::new(page)));
