@@ -3,8 +3,12 @@
 use std::path::Path;
 use std::process::Command;
 
-use support::host::{bundle, front_page_title, run_with_timeout, toml_string};
-use support::{Daemon, docwharf, http, temporary_folder, until, write_site};
+#[cfg(feature = "origin")]
+use support::host::toml_string;
+use support::host::{bundle, front_page_title, run_with_timeout};
+#[cfg(feature = "origin")]
+use support::write_site;
+use support::{Daemon, docwharf, http, temporary_folder, until};
 
 /// Runs `config init FILE --for PLACE` and `config check`, and returns the text that was written.
 fn init(folder: &Path, place: &str) -> String {

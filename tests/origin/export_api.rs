@@ -274,7 +274,8 @@ fn too_many_queued_jobs_return_429_with_retry_after() {
     write_large_site(dir.path());
     let origin = OriginProcess::in_folder(dir, &[]);
     let body = json!({ "domain": DOMAIN }).to_string();
-    for n in 0..70 {
+    // Some jobs complete meanwhile, more of them on a machine on which this client gets little time.
+    for n in 0..1_000 {
         let response = origin.send_request("POST", JOBS_PATH, Some(&body));
         if response.status == 429 {
             assert!(n >= 64, "only {n} jobs were accepted");
@@ -284,7 +285,7 @@ fn too_many_queued_jobs_return_429_with_retry_after() {
         }
         assert_eq!(response.status, 202);
     }
-    panic!("seventy jobs were accepted");
+    panic!("a thousand jobs were accepted");
 }
 
 // Regression: an origin reported a job as ended a moment before it removed the old jobs; the test meets that moment
