@@ -14,7 +14,7 @@ use super::search_helpers::{identity, import, index_process, large_site, wait_fo
 use support::zip::{deflated, zip};
 
 /// The length of the end of the file: numbers, digests, checksums, and eight bytes that mark it.
-const FILE_END_BYTES: usize = 112;
+const FILE_END_BYTES: usize = 128;
 
 fn bundle() -> Vec<u8> {
     zip(&[
