@@ -57,6 +57,7 @@ const TARGET_FOLDER: &str = "/proc/self/fd/1";
 const MEMORY_SIGNALS: [i32; 2] = [Signal::KILL.as_raw(), Signal::ABORT.as_raw()];
 /// A setting of mimalloc, the allocator of the static program. By default it maps 1 GiB of writable memory at the first
 /// allocation. `RLIMIT_DATA` counts this, used or not, so that there would be no memory left for the stack of a thread.
+#[cfg(target_env = "musl")]
 const ALLOCATOR_SETTING: (&str, &str) = ("MIMALLOC_ARENA_EAGER_COMMIT", "0");
 /// The maximum number of threads that read pages.
 const MAX_INDEX_THREADS: usize = 4;
@@ -164,8 +165,8 @@ impl IndexProcess {
         let mut command = network.command(PROGRAM);
         command.arg0("docwharf").arg(INDEX_COMMAND).args(["--parent", &std::process::id().to_string()]);
         command.env_clear().current_dir("/").stdin(image).stdout(target.to_file()?);
-        let (name, value) = ALLOCATOR_SETTING;
-        command.env(name, value);
+        #[cfg(target_env = "musl")]
+        command.env(ALLOCATOR_SETTING.0, ALLOCATOR_SETTING.1);
         command.stderr(OwnedFd::from(process_end));
         let folder = target.metadata()?;
         if geteuid().is_root() && folder.uid() != 0 {
