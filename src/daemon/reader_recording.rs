@@ -160,6 +160,10 @@ impl RecordingThread {
         self.parts.site.set_recorder(None);
         self.write();
         self.parts.api.set_store(None);
+        // If it were only dropped, the process could end before the log is written to the file and removed.
+        if let Some(writer) = self.writer.take() {
+            writer.store().close();
+        }
     }
 
     /// Puts the configuration into force.

@@ -682,9 +682,6 @@ impl Scenario {
         // The number of writes of the record depends on the clock, so only steps of both runs count.
         let (mut steps, repeated) = (record_steps(), record_steps());
         steps.retain(|step| repeated.contains(step));
-        // When the recorded counts are written, and how often, depends on the time that the scenario takes. Other tests
-        // are about that database.
-        steps.retain(|step| !step.path.starts_with("store/analytics.db"));
         let writes = |path: &str| steps.iter().filter(|step| step.call == "write" && step.path == path).count();
         let is_selected = |step: &&Step| {
             let last = writes(&step.path).saturating_sub(1);
