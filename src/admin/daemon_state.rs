@@ -63,6 +63,8 @@ pub struct InboxState {
     pub directory: PathBuf,
     /// The reason why the inbox cannot be used; `None` if it can.
     pub error: Option<String>,
+    /// The reason why its last file was not imported, if it was not.
+    pub file_error: Option<String>,
 }
 
 /// The state of the content security policies.

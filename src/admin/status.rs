@@ -300,6 +300,17 @@ pub struct InboxStatus {
     pub directory: PathBuf,
     /// The reason why the inbox cannot be used; `None` if it can.
     pub error: Option<String>,
+    /// The reason why its last file was not imported: it was refused, or it cannot be read and is tried again. `None`
+    /// if it was imported.
+    #[serde(default)]
+    pub file_error: Option<String>,
+}
+
+impl From<daemon_state::InboxState> for InboxStatus {
+    fn from(state: daemon_state::InboxState) -> InboxStatus {
+        let daemon_state::InboxState { directory, error, file_error } = state;
+        InboxStatus { directory, error, file_error }
+    }
 }
 
 /// The state of publishing as files.
@@ -327,8 +338,13 @@ impl StoreStatus {
         let record = store.record()?;
         let labels = record.labels.iter().filter(|(_, labelled)| Some(labelled.version) == record.active);
         let snapshot = daemon_state.map(DaemonState::snapshot);
-        let configured =
-            || inbox.map(|directory| daemon_state::InboxState { directory: directory.to_owned(), error: None });
+        let configured = || {
+            inbox.map(|directory| daemon_state::InboxState {
+                directory: directory.to_owned(),
+                error: None,
+                file_error: None,
+            })
+        };
         let inbox = snapshot.as_ref().map_or_else(configured, |snapshot| snapshot.inbox.clone());
         let daemon = daemon_state.zip(snapshot.as_ref()).map(|(daemon_state, snapshot)| DaemonStatus {
             pid: std::process::id(),
@@ -347,7 +363,7 @@ impl StoreStatus {
                 version: published_version(settings),
                 error: snapshot.publish_error.clone(),
             }),
-            inbox: snapshot.inbox.clone().map(|inbox| InboxStatus { directory: inbox.directory, error: inbox.error }),
+            inbox: snapshot.inbox.clone().map(InboxStatus::from),
             csp: snapshot.policy.map(CspStatus::from),
             codings: snapshot.codings.clone().map(PrecompressedStatus::from),
             analytics: snapshot.recording.clone().map(RecordingStatus::from),

@@ -91,7 +91,9 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
                 line("published", format!("{what} in {}{note}", publish.directory.display()));
             }
             if let Some(inbox) = &daemon.inbox {
-                line("inbox", inbox.error.clone().unwrap_or_else(|| inbox.directory.display().to_string()));
+                let file_error = inbox.file_error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
+                let usable = || format!("{}{file_error}", inbox.directory.display());
+                line("inbox", inbox.error.clone().unwrap_or_else(usable));
             }
             if let Some(csp) = &daemon.csp {
                 line("policy", describe_policies(csp));

@@ -9,14 +9,17 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::admin::daemon_state::InboxState;
+use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::SyncError;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::inbox::{BundleInbox, InboxFile};
+use docwharf_base::accounts;
 use docwharf_base::backoff;
 use docwharf_base::error_chain::{ErrorChain, error_message};
 
@@ -38,13 +41,17 @@ pub(super) enum ImportDecision {
 }
 
 /// The inbox (`sync.inbox`) and when it is scanned next.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct InboxImporter {
+    /// Has the list of the files that could not be moved away.
+    writer: Arc<StoreWriter>,
     directory: Option<PathBuf>,
     /// The opened inbox; `None` if none is configured, or if it cannot be opened.
     inbox: Option<BundleInbox>,
     /// The reason why the configured inbox cannot be used.
     error: Option<String>,
+    /// The reason why the last file was not imported.
+    file_error: Option<String>,
     /// Number of imports in a row that failed for another reason than the file's content.
     failed_imports: u32,
     next_scan: Option<Instant>,
@@ -52,8 +59,9 @@ pub(super) struct InboxImporter {
 
 impl InboxImporter {
     /// Opens the inbox in `directory`. If that fails, the cause is logged and another attempt is scheduled.
-    pub(super) fn new(directory: Option<PathBuf>, now: Instant) -> InboxImporter {
-        let mut importer = InboxImporter { directory, ..InboxImporter::default() };
+    pub(super) fn new(writer: Arc<StoreWriter>, directory: Option<PathBuf>, now: Instant) -> InboxImporter {
+        let (inbox, error, file_error, failed_imports, next_scan) = (None, None, None, 0, None);
+        let mut importer = InboxImporter { writer, directory, inbox, error, file_error, failed_imports, next_scan };
         importer.open(now);
         importer
     }
@@ -69,12 +77,13 @@ impl InboxImporter {
 
     fn open(&mut self, now: Instant) {
         self.inbox = None;
+        self.file_error = None;
         self.next_scan = None;
         let Some(directory) = self.directory.clone() else {
             self.error = None;
             return;
         };
-        match BundleInbox::open(&directory) {
+        match BundleInbox::open(&directory, self.writer.store().unmoved_inbox_files()) {
             Ok(inbox) => {
                 self.inbox = Some(inbox);
                 self.clear_error(&directory);
@@ -134,6 +143,16 @@ impl InboxImporter {
                 self.clear_error(&directory);
                 if found.growing {
                     self.next_scan = Some(now + SCAN_INTERVAL);
+                } else if found.ready.is_empty() && self.failed_imports > 0 {
+                    // The file that was to be tried again is gone.
+                    self.failed_imports = 0;
+                    self.file_error = None;
+                }
+                if !found.moved.is_empty()
+                    && let Err(error) = self.writer.remove_unmoved_inbox_files(&found.moved)
+                {
+                    // Without effect: a file that is gone is not found again.
+                    tracing::debug!("{}", ErrorChain(&error));
                 }
                 Some(found.ready)
             }
@@ -163,7 +182,9 @@ impl InboxImporter {
                 ImportDecision::Rejected(ErrorChain(error).to_string())
             }
             Err(error) => {
-                tracing::error!("{}; {} is tried again", ErrorChain(error), file.path.display());
+                let message = describe_retry(error, &file.path);
+                tracing::error!("{message}");
+                self.file_error = Some(message);
                 self.failed_imports += 1;
                 self.next_scan = Some(now + backoff::wait_after_failures(self.failed_imports));
                 return ImportDecision::Later;
@@ -180,10 +201,12 @@ impl InboxImporter {
         let reason = match decision {
             ImportDecision::Accepted => {
                 tracing::info!("{path}: accepted");
+                self.file_error = None;
                 None
             }
             ImportDecision::Rejected(reason) => {
                 tracing::error!("{reason}; it was moved to rejected/");
+                self.file_error = Some(format!("{reason}; it was moved to rejected/"));
                 Some(reason.as_str())
             }
             ImportDecision::Later => return,
@@ -191,6 +214,12 @@ impl InboxImporter {
         if let Err(error) = inbox.move_away(file, reason) {
             let error = error_message(&error);
             tracing::warn!("cannot move {path} out of the inbox: {error}; it is ignored until it changes");
+            // A refused file is not listed: it changes no version, and after a restart the status has the reason again.
+            if *decision == ImportDecision::Accepted
+                && let Err(error) = self.writer.add_unmoved_inbox_file(file.digest())
+            {
+                tracing::warn!("{}; {path} is imported again after a restart", ErrorChain(&error));
+            }
         }
     }
 
@@ -207,8 +236,26 @@ impl InboxImporter {
     /// Returns the state of the inbox for status and metrics; `None` if no inbox is configured.
     pub(super) fn state(&self) -> Option<InboxState> {
         let directory = self.directory.clone()?;
-        Some(InboxState { directory, error: self.error.clone() })
+        Some(InboxState { directory, error: self.error.clone(), file_error: self.file_error.clone() })
     }
+}
+
+/// Describes an import that failed for another reason than the file's content, and what to do about it.
+fn describe_retry(error: &SyncError, path: &Path) -> String {
+    let chain = ErrorChain(error);
+    if is_denied(error) {
+        let (path, user) = (path.display(), accounts::describe_user(rustix::process::geteuid().as_raw()));
+        format!("{chain}; let {user} read it, for example with chmod g+r {path}; it is tried again")
+    } else {
+        format!("{chain}; {} is tried again", path.display())
+    }
+}
+
+/// Whether an error goes back to a refused access.
+fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(|error| {
+        error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    })
 }
 
 #[cfg(test)]
@@ -224,6 +271,12 @@ mod tests {
 
     /// A time after which an unchanged file counts as complete.
     const QUIET: Duration = Duration::from_secs(10);
+
+    fn open_importer(directory: &Path, now: Instant) -> InboxImporter {
+        let store = tempfile::tempdir().unwrap();
+        let writer = Arc::new(StoreWriter::open(store.path(), Duration::ZERO).unwrap());
+        InboxImporter::new(writer, Some(directory.to_owned()), now)
+    }
 
     /// Drops a file into the inbox and scans until it is complete.
     fn drop_file(importer: &mut InboxImporter, dir: &Path, now: Instant) -> InboxFile {
@@ -242,7 +295,7 @@ mod tests {
     fn local_failure_leaves_the_inbox_file_and_retries_with_backoff() {
         let dir = tempfile::tempdir().unwrap();
         let now = Instant::now();
-        let mut importer = InboxImporter::new(Some(dir.path().to_owned()), now);
+        let mut importer = open_importer(dir.path(), now);
         let file = drop_file(&mut importer, dir.path(), now);
         for failures in 1..=3 {
             assert_eq!(importer.decide_import(&file, &full_disk(), now), ImportDecision::Later);
@@ -263,7 +316,7 @@ mod tests {
     fn a_refused_file_is_moved_away_with_its_reason_unless_it_has_changed_meanwhile() {
         let dir = tempfile::tempdir().unwrap();
         let now = Instant::now();
-        let mut importer = InboxImporter::new(Some(dir.path().to_owned()), now);
+        let mut importer = open_importer(dir.path(), now);
         let file = drop_file(&mut importer, dir.path(), now);
         let refused = || -> Result<SyncReport, SyncError> {
             let [found, demanded] = [&b"found"[..], b"demanded"].map(Digest::compute);
@@ -288,11 +341,39 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_cannot_be_read_is_reported_with_its_remedy_until_it_is_imported_or_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Instant::now();
+        let mut importer = open_importer(dir.path(), now);
+        let file = drop_file(&mut importer, dir.path(), now);
+        let path = file.path.display().to_string();
+        let denied = || -> Result<SyncReport, SyncError> {
+            let source = io::Error::from(io::ErrorKind::PermissionDenied);
+            Err(SyncError::Seal(SealError::Read { path: file.path.clone(), source }))
+        };
+        assert_eq!(importer.decide_import(&file, &denied(), now), ImportDecision::Later);
+        let error = importer.state().unwrap().file_error.expect("the status reports it");
+        let user = accounts::describe_user(rustix::process::geteuid().as_raw());
+        let remedy = format!("; let {user} read it, for example with chmod g+r {path}; it is tried again");
+        assert!(error.contains(&path) && error.ends_with(&remedy), "{error}");
+        let done = Ok(SyncReport::from_outcome(SyncOutcome::Current(None)));
+        let decision = importer.decide_import(&file, &done, now);
+        importer.move_imported_file(&file, &decision);
+        assert_eq!(importer.state().unwrap().file_error, None);
+        let file = drop_file(&mut importer, dir.path(), now + 2 * QUIET);
+        importer.decide_import(&file, &denied(), now);
+        assert!(importer.state().unwrap().file_error.is_some());
+        fs::remove_file(&file.path).unwrap();
+        importer.scan(true, false, now + 4 * QUIET);
+        assert_eq!(importer.state().unwrap().file_error, None);
+    }
+
+    #[test]
     fn a_reload_scans_the_inbox_and_opens_another_one_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (dir.path().join("first"), dir.path().join("second"));
         let now = Instant::now();
-        let mut importer = InboxImporter::new(Some(first.clone()), now);
+        let mut importer = open_importer(&first, now);
         assert_eq!(importer.scan(true, false, now), Some(Vec::new()));
         assert_eq!(importer.next_scan(), None);
         importer.configure(Some(&first), now);
@@ -318,7 +399,7 @@ mod tests {
     fn a_scan_waits_for_the_task_in_progress_and_does_nothing_if_checks_are_disabled() {
         let dir = tempfile::tempdir().unwrap();
         let now = Instant::now();
-        let mut importer = InboxImporter::new(Some(dir.path().to_owned()), now);
+        let mut importer = open_importer(dir.path(), now);
         assert_eq!(importer.next_scan(), Some(now));
         assert_eq!(importer.scan(true, true, now), None);
         assert_eq!(importer.next_scan(), Some(now + SCAN_INTERVAL));
@@ -334,7 +415,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, now) = (dir.path().join("inbox"), Instant::now());
         fs::write(&path, "in the way").unwrap();
-        let mut importer = InboxImporter::new(Some(path.clone()), now);
+        let mut importer = open_importer(&path, now);
         assert!(!importer.is_open());
         let error = importer.state().unwrap().error.unwrap();
         assert!(error.starts_with("cannot open the inbox "), "{error}");

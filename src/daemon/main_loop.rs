@@ -118,7 +118,7 @@ impl MainLoop {
             running: None,
             served: ServedVersion::new(store, site, state, served, publish),
             waiting_site: WaitingVersionSite::new(waiting_site, !daemon_state.waiting_urls.is_empty()),
-            inbox: InboxImporter::new(config.inbox.clone(), now),
+            inbox: InboxImporter::new(Arc::clone(&writer), config.inbox.clone(), now),
             listeners: SiteListeners::new(tls, socket_addresses),
             reporter: Reporter::new(daemon_state, metrics, notifier, describe),
             search_settings,

@@ -240,7 +240,7 @@ mod tests {
     fn inbox_file() -> InboxFile {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("dropped.zip"), "a bundle").unwrap();
-        let mut inbox = docwharf_agent::sync::inbox::BundleInbox::open(dir.path()).unwrap();
+        let mut inbox = docwharf_agent::sync::inbox::BundleInbox::open(dir.path(), []).unwrap();
         let now = std::time::Instant::now();
         inbox.scan(now).unwrap();
         inbox.scan(now + Duration::from_secs(10)).unwrap().ready.remove(0)

@@ -111,7 +111,7 @@ impl Reporter {
             served: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
             error: (view.config_error)
                 .or(view.certificate_problem.as_deref())
-                .or(view.inbox.as_ref().and_then(|inbox| inbox.error.as_deref()))
+                .or(view.inbox.as_ref().and_then(|inbox| inbox.error.as_deref().or(inbox.file_error.as_deref())))
                 .or(self.last_error.as_deref()),
             next: view.activity(),
         };
@@ -339,12 +339,16 @@ mod tests {
         manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let (mut reporter, _) = reporter_to(crate::daemon::notify::notifier_to(&dir.path().join("s")));
         let sync_settings = sync_settings_with_source();
-        let line = |reporter: &Reporter, errors: [bool; 3]| {
-            let [configuration, certificate, inbox] = errors;
+        let line = |reporter: &Reporter, errors: [bool; 4]| {
+            let [configuration, certificate, inbox, file] = errors;
             reporter.update(&MainLoopView {
                 config_error: configuration.then_some("the configuration"),
                 certificate_problem: certificate.then(|| "the certificate".to_owned()),
-                inbox: Some(InboxState { directory: "/in".into(), error: inbox.then(|| "the inbox".to_owned()) }),
+                inbox: Some(InboxState {
+                    directory: "/in".into(),
+                    error: inbox.then(|| "the inbox".to_owned()),
+                    file_error: file.then(|| "a file".to_owned()),
+                }),
                 ..idle_view(&sync_settings)
             });
             let mut buffer = [0; 2000];
@@ -354,10 +358,11 @@ mod tests {
         let start = "STATUS=no version yet; next check at 1970-01-01T00:00:00Z";
         reporter.record_sync_error(&SyncError::UnusableSetting("the sync".to_owned()), Duration::from_secs(1), false);
         for (errors, expected) in [
-            ([false, false, false], "the sync"),
-            ([false, false, true], "the inbox"),
-            ([false, true, true], "the certificate"),
-            ([true, true, true], "the configuration"),
+            ([false, false, false, false], "the sync"),
+            ([false, false, false, true], "a file"),
+            ([false, false, true, true], "the inbox"),
+            ([false, true, true, true], "the certificate"),
+            ([true, true, true, true], "the configuration"),
         ] {
             assert_eq!(line(&reporter, errors), format!("{start}; last error: {expected}"));
         }

@@ -975,6 +975,12 @@ fn the_inbox_imports_complete_bundles_and_rejects_others_with_a_reason_file() {
     let reason = std::fs::read_to_string(host.path("inbox/rejected/evil.zip.reason.txt")).unwrap();
     assert!(reason.contains("HTML"), "{reason}");
     assert!(!host.path("inbox/good.zip").exists() && !host.path("inbox/evil.zip").exists());
+    assert!(host.status()["daemon"]["inbox"]["fileError"].is_null(), "the last bundle was imported");
+    std::fs::write(host.path("inbox/bad.zip"), "<html>no bundle</html>").unwrap();
+    until("the file is refused", || inbox_files(&host, "rejected").len() == 4);
+    until("status reports it", || host.status()["daemon"]["inbox"]["fileError"].is_string());
+    let status = host.ok(&["status"]).stdout;
+    assert!(status.contains("bad.zip") && status.contains("; it was moved to rejected/"), "{status}");
 }
 
 #[test]

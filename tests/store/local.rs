@@ -377,6 +377,68 @@ fn links_and_pipes_in_an_inbox_overwrite_nothing_and_stop_nothing() {
     assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
 }
 
+/// A command that may read the inbox but not write to it, like that of a memory stick.
+fn with_read_only_inbox(host: &Host) -> Command {
+    let mut outer = Command::new("unshare");
+    outer.args(["--map-root-user", "--mount", "sh", "-c"]);
+    outer.arg("mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"").arg(host.path("inbox"));
+    wrap_command(&mut outer, host, &["run"])
+}
+
+// Regression: after a restart, a bundle on a read-only medium was imported again and replaced a newer version.
+#[test]
+fn a_bundle_that_cannot_be_moved_out_of_the_inbox_is_imported_once_also_over_restarts() {
+    let host = Host::bare().set("sync.inbox", toml_string("inbox"));
+    let (inbox, import) = (host.path("inbox"), host.path("import.zip"));
+    std::fs::create_dir_all(&inbox).unwrap();
+    std::fs::write(inbox.join("stick.zip"), bundle("old")).unwrap();
+    std::fs::write(inbox.join("bad.zip"), "no archive").unwrap();
+    let daemon = Daemon::start(&mut with_read_only_inbox(&host));
+    until("the bundle is imported", || front_page_title(&daemon) == "old");
+    until("the file is listed", || host.path("store/inbox-unmoved").exists());
+    std::fs::write(&import, bundle("new")).unwrap();
+    host.ok(&["import", import.to_str().unwrap()]);
+    drop(daemon);
+    let daemon = Daemon::start(&mut with_read_only_inbox(&host));
+    assert_eq!(front_page_title(&daemon), "new");
+    // The oldest file is imported first, so this one shows that the other two were passed over.
+    std::fs::write(inbox.join("third.zip"), bundle("third")).unwrap();
+    until("another bundle is imported", || front_page_title(&daemon) == "third");
+    let history = std::fs::read_to_string(host.path("store/history.jsonl")).unwrap();
+    assert_eq!(history.matches("\"imported\"").count(), 3, "{history}");
+    // A file that changes is a new one.
+    std::fs::write(inbox.join("stick.zip"), bundle("changed")).unwrap();
+    until("the changed bundle is imported", || front_page_title(&daemon) == "changed");
+    drop(daemon);
+    // Once the inbox can be written to, the files are moved, and none of them is imported again.
+    let daemon = host.run();
+    until("the files are moved", || {
+        ["stick.zip", "third.zip"].iter().all(|name| inbox.join("accepted").join(name).exists())
+    });
+    until("the bad file is moved", || inbox.join("rejected/bad.zip").exists());
+    assert_eq!(front_page_title(&daemon), "changed");
+    let history = std::fs::read_to_string(host.path("store/history.jsonl")).unwrap();
+    assert_eq!(history.matches("\"imported\"").count(), 4, "{history}");
+}
+
+// Regression: under the units' umask, the users of the inbox could not read why their bundle was refused.
+#[test]
+fn users_of_the_inbox_can_read_why_a_file_was_refused_whatever_the_umask() {
+    let host = Host::bare().set("sync.inbox", toml_string("inbox"));
+    let inbox = host.path("inbox");
+    std::fs::create_dir_all(&inbox).unwrap();
+    std::fs::set_permissions(&inbox, PermissionsExt::from_mode(0o770)).unwrap();
+    let mut outer = Command::new("sh");
+    outer.args(["-c", "umask 077; exec \"$0\" \"$@\""]);
+    let _daemon = Daemon::start(&mut wrap_command(&mut outer, &host, &["run"]));
+    std::fs::write(inbox.join("bad.zip"), "no archive").unwrap();
+    let reason = inbox.join("rejected/bad.zip.reason.txt");
+    until("the file is refused", || inbox.join("rejected/bad.zip").exists());
+    let mode_of = |path: &Path| path.metadata().unwrap().mode() & 0o777;
+    assert_eq!([mode_of(&inbox.join("accepted")), mode_of(&inbox.join("rejected"))], [0o770; 2]);
+    assert_eq!(mode_of(&reason), 0o644);
+}
+
 /// Runs `action` `times` times, while another thread exchanges a file with a link to the secret again and again.
 fn while_exchanging(file: &Path, link: &Path, times: usize, mut action: impl FnMut(usize)) {
     use rustix::fs::{CWD, RenameFlags, renameat_with};

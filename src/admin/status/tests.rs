@@ -43,8 +43,8 @@ fn status_reports_the_first_decisive_reason_for_no_newer_version() {
         ..StoreRecord::default()
     };
     let mut sync_settings = SyncSettings { activation: ActivationMode::Manual, ..SyncSettings::default() };
-    let mut inbox =
-        daemon_state::InboxState { directory: PathBuf::from("/inbox"), error: Some("it is a file".to_owned()) };
+    let error = Some("it is a file".to_owned());
+    let mut inbox = daemon_state::InboxState { directory: PathBuf::from("/inbox"), error, file_error: None };
     let held = "ann has stopped activation (release week): `docwharf release` ends that";
     assert_eq!(reason_for_no_update(&record, Some(&sync_settings), Some(&inbox)).as_deref(), Some(held));
     assert_eq!(reason_for_no_update(&record, None, None).as_deref(), Some(held));

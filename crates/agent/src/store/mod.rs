@@ -13,6 +13,7 @@
 //! history.jsonl      each event: user, action, time
 //! api/               when the API was called, and pages of an unfinished query
 //! control.sock       commands, while a daemon has the store open
+//! inbox-unmoved      files of the inbox that could not be moved out of it
 //! suspect            versions that were found damaged
 //! scrub.json         when versions were last verified, and whether a daemon is running
 //! ```
@@ -42,6 +43,7 @@ mod removed_images;
 mod replaced;
 pub mod space;
 mod sweep;
+mod unmoved_files;
 pub mod writer;
 
 use std::ffi::{OsStr, OsString};
@@ -59,6 +61,7 @@ use docwharf_site::mapping::SealedFile;
 pub use history::HistoryEvent;
 pub use layout::{ANALYTICS_DATABASE, CONTROL, IMAGE, INDEX};
 use record::{DecodeError, StoreRecord};
+pub use unmoved_files::MAX_UNMOVED_FILES;
 
 /// An error of a store operation.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,7 @@
 //! without free inotify watches.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +26,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(15);
 const SETTLE_TIME: Duration = Duration::from_millis(150);
 /// Size in bytes up to which files are compared by content.
 const MAX_COMPARED_FILE_BYTES: u64 = 1024 * 1024;
+/// Upper bound of the files of an inbox that are compared.
+const MAX_COMPARED_ENTRIES: usize = 10_000;
 
 /// The kind of a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,11 +49,23 @@ enum FileState {
     Content(Digest),
     /// Size, modification time in seconds and nanoseconds, and inode of a file that is too large to be read.
     Metadata(u64, i64, i64, u64),
+    /// The names, sizes and modification times of the files of an inbox: one that stays there may be overwritten in
+    /// place, which does not change the folder.
+    Entries(BTreeSet<(OsString, u64, i64, i64)>),
     Missing,
 }
 
-fn read_file_state(path: &Path) -> FileState {
+fn read_file_state(kind: WatchedKind, path: &Path) -> FileState {
     let Ok(metadata) = std::fs::metadata(path) else { return FileState::Missing };
+    if kind == WatchedKind::Inbox && metadata.is_dir() {
+        return std::fs::read_dir(path).map_or(FileState::Missing, |entries| {
+            let entries = entries.flatten().take(MAX_COMPARED_ENTRIES).filter_map(|entry| {
+                let metadata = entry.metadata().ok()?;
+                Some((entry.file_name(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
+            });
+            FileState::Entries(entries.collect())
+        });
+    }
     if metadata.is_file() && metadata.len() <= MAX_COMPARED_FILE_BYTES {
         return regular_file::read(path, MAX_COMPARED_FILE_BYTES)
             .map_or(FileState::Missing, |content| FileState::Content(Digest::compute(&content)));
@@ -75,7 +90,7 @@ impl FileWatch {
     pub fn new(files: Vec<(WatchedKind, PathBuf)>) -> FileWatch {
         let event_notify = Arc::new(Notify::new());
         let watcher = create_watcher(&files, &event_notify);
-        let files = files.into_iter().map(|(kind, path)| (kind, path.clone(), read_file_state(&path))).collect();
+        let files = files.into_iter().map(|(kind, path)| (kind, path.clone(), read_file_state(kind, &path))).collect();
         FileWatch {
             files,
             event_notify,
@@ -127,7 +142,7 @@ impl FileWatch {
     pub fn compare(&mut self) -> BTreeSet<WatchedKind> {
         let mut changed = BTreeSet::new();
         for (kind, path, state) in &mut self.files {
-            let new_state = read_file_state(path);
+            let new_state = read_file_state(*kind, path);
             if new_state != *state {
                 *state = new_state;
                 changed.insert(*kind);
@@ -211,6 +226,29 @@ mod tests {
             assert_eq!(watch.compare(), expected(true), "{size}: removed");
             assert_eq!(watch.compare(), expected(false), "{size}");
         }
+    }
+
+    #[test]
+    fn an_inbox_has_changed_when_a_file_in_it_arrives_changes_or_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b.zip");
+        let mut watch = FileWatch::new(vec![(WatchedKind::Inbox, dir.path().to_owned())]);
+        let mut assert_changed = |expected: bool, case: &str| {
+            let kinds = if expected { BTreeSet::from([WatchedKind::Inbox]) } else { BTreeSet::new() };
+            assert_eq!(watch.compare(), kinds, "{case}");
+        };
+        assert_changed(false, "empty");
+        std::fs::write(&path, "one").unwrap();
+        set_time(&path, 1000);
+        assert_changed(true, "it arrives");
+        assert_changed(false, "reported once");
+        set_time(&path, 2000);
+        assert_changed(true, "its time changes");
+        std::fs::write(&path, "four").unwrap();
+        set_time(&path, 2000);
+        assert_changed(true, "its size changes");
+        std::fs::remove_file(&path).unwrap();
+        assert_changed(true, "it goes");
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! Other users may write to the inbox, so nothing in it is reached by path. The folder and its two subfolders are
 //! opened once; a file is opened without following links and without waiting for a named pipe, and that open file is
 //! sealed. No file in the two subfolders is overwritten, whichever user owns them.
+//!
+//! A file that cannot be moved away (on a read-only medium) is not imported again before it changes. The store keeps the
+//! digests of those that were accepted, so that a restart does not import them again: it tries to move them once more.
 
 // Other users may write to the inbox, so a path may lead to another file when it is used. See
 // `docwharf_base::directory`.
@@ -12,15 +15,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use docwharf_base::directory::{Directory, EntryKind, FileAccess, FileId, FileRequirements};
 use docwharf_base::error_chain::error_message;
+use docwharf_base::model::digest::Digest;
+
+use crate::store::MAX_UNMOVED_FILES;
 
 /// Time without a change after which a file counts as complete.
 const QUIET_PERIOD: Duration = Duration::from_secs(2);
@@ -56,10 +62,12 @@ impl FileFingerprint {
 #[derive(Debug)]
 pub struct BundleInbox {
     folder: Directory,
-    /// The files that the last scan found, except the unmovable ones, and since when they have not changed.
+    /// The files that the last scan found, except those that were handled, and since when they have not changed.
     candidates: HashMap<OsString, (FileFingerprint, Instant)>,
-    /// Files that could not be moved away: they are not imported again until they change.
-    unmovable: HashMap<OsString, FileFingerprint>,
+    /// Files that could not be moved away, by [`InboxFile::digest`]: they are not imported again until they change.
+    handled: HashSet<Digest>,
+    /// Those of them that an earlier process could not move away, and this one has not tried to move.
+    unmoved: HashSet<Digest>,
     /// Files that were truncated when they were imported.
     truncated: HashMap<OsString, FileFingerprint>,
     /// Entries that are never imported and have been logged.
@@ -73,6 +81,8 @@ pub struct InboxScan {
     pub ready: Vec<InboxFile>,
     /// Whether there are other files, which may still be written to.
     pub growing: bool,
+    /// The digests of files that an earlier process has accepted, and that are moved away now.
+    pub moved: Vec<Digest>,
 }
 
 /// A file in the inbox.
@@ -104,16 +114,28 @@ impl InboxFile {
             Err(io::Error::other("it has changed since the scan"))
         }
     }
+
+    /// Returns a digest of what identifies the file, over restarts and mounts: name, size and modification time.
+    pub fn digest(&self) -> Digest {
+        digest_of(&self.name, &self.fingerprint)
+    }
+}
+
+fn digest_of(name: &OsStr, fingerprint: &FileFingerprint) -> Digest {
+    let since_epoch = fingerprint.modified.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let modified = since_epoch.unwrap_or_default().as_nanos().to_le_bytes();
+    Digest::compute(&[&fingerprint.size.to_le_bytes()[..], &modified, name.as_bytes()].concat())
 }
 
 impl BundleInbox {
-    /// Opens the inbox at `dir`, and creates it if it is missing.
-    pub fn open(dir: &Path) -> io::Result<BundleInbox> {
+    /// Opens the inbox at `dir`, and creates it if it is missing. `unmoved` are the digests of accepted files that could
+    /// not be moved away before.
+    pub fn open(dir: &Path, unmoved: impl IntoIterator<Item = Digest>) -> io::Result<BundleInbox> {
         #[allow(clippy::disallowed_methods)] // the operator's path
         std::fs::create_dir_all(dir)?;
         let folder = Directory::open(dir)?;
         for name in [ACCEPTED, REJECTED] {
-            match folder.ensure_directory(name, 0o755) {
+            match ensure_subfolder(&folder, name) {
                 // Created now: on a full disk no new folder can be created, but a rename into this one is possible.
                 Ok(_) => {}
                 // For example a memory stick that is mounted read-only.
@@ -127,10 +149,12 @@ impl BundleInbox {
                 Err(error) => return Err(io::Error::new(error.kind(), format!("{name}: {error}"))),
             }
         }
+        let unmoved: HashSet<Digest> = unmoved.into_iter().collect();
         Ok(BundleInbox {
             folder,
             candidates: HashMap::new(),
-            unmovable: HashMap::new(),
+            handled: unmoved.clone(),
+            unmoved,
             truncated: HashMap::new(),
             warned: HashSet::new(),
         })
@@ -146,6 +170,8 @@ impl BundleInbox {
         let mut candidates = HashMap::new();
         let mut ready: Vec<InboxFile> = Vec::new();
         let mut names = HashSet::new();
+        let mut handled = HashSet::new();
+        let mut moved = Vec::new();
         for entry in self.folder.entries()? {
             let entry = entry?;
             if entry.kind == EntryKind::Directory {
@@ -170,7 +196,12 @@ impl BundleInbox {
             }
             let (name, fingerprint) = (entry.name, FileFingerprint::from_metadata(&metadata));
             names.insert(name.clone());
-            if self.unmovable.get(&name) == Some(&fingerprint) {
+            let digest = digest_of(&name, &fingerprint);
+            if self.handled.contains(&digest) {
+                handled.insert(digest);
+                if self.retry_move(&name, &digest) {
+                    moved.push(digest);
+                }
                 continue;
             }
             let since = match self.candidates.get(&name) {
@@ -185,12 +216,14 @@ impl BundleInbox {
             }
             candidates.insert(name, (fingerprint, since));
         }
-        self.unmovable.retain(|name, _| names.contains(name));
         self.truncated.retain(|name, _| names.contains(name));
+        if self.handled.len() > MAX_UNMOVED_FILES {
+            self.handled = handled;
+        }
         let is_any_growing = candidates.len() > ready.len();
         self.candidates = candidates;
         ready.sort_by(|a, b| (a.fingerprint.modified, &a.name).cmp(&(b.fingerprint.modified, &b.name)));
-        Ok(InboxScan { ready, growing: is_any_growing })
+        Ok(InboxScan { ready, growing: is_any_growing, moved })
     }
 
     /// Gives a truncated file `TRUNCATED_GRACE` to become complete. Returns false if it has had this time already and
@@ -198,6 +231,21 @@ impl BundleInbox {
     pub fn grant_grace_period(&mut self, file: &InboxFile) -> bool {
         let Some((fingerprint, _)) = self.candidates.get(&file.name) else { return false };
         self.truncated.insert(file.name.clone(), *fingerprint) != Some(*fingerprint)
+    }
+
+    /// Tries once to move a file away that an earlier process has accepted. Returns whether it is moved.
+    fn retry_move(&mut self, name: &OsStr, digest: &Digest) -> bool {
+        if !self.unmoved.remove(digest) {
+            return false;
+        }
+        let result = self.move_to_subfolder(name, None);
+        if let Err(error) = &result {
+            let why = error_message(error);
+            let message =
+                format!("it was imported before and cannot be moved away: {why}; it is ignored until it changes");
+            self.warn_once(name, &message);
+        }
+        result.is_ok()
     }
 
     fn warn_of_folder(&mut self, name: &OsStr) {
@@ -229,8 +277,8 @@ impl BundleInbox {
     /// medium, a full disk) stays, and is not imported again until it changes.
     pub fn move_away(&mut self, file: &InboxFile, reason: Option<&str>) -> io::Result<()> {
         let result = self.move_to_subfolder(&file.name, reason);
-        if let (Err(_), Some((fingerprint, _))) = (&result, self.candidates.get(&file.name)) {
-            self.unmovable.insert(file.name.clone(), *fingerprint);
+        if result.is_err() {
+            self.handled.insert(file.digest());
         }
         self.candidates.remove(&file.name);
         result
@@ -238,7 +286,7 @@ impl BundleInbox {
 
     fn move_to_subfolder(&self, name: &OsStr, reason: Option<&str>) -> io::Result<()> {
         let folder = if reason.is_some() { REJECTED } else { ACCEPTED };
-        let folder = self.folder.ensure_directory(folder, 0o755)?;
+        let folder = ensure_subfolder(&self.folder, folder)?;
         for n in 1..=MAX_NAMES {
             let target = if n == 1 { name.to_owned() } else { prefixed(n, name) };
             if folder.has(&target) {
@@ -269,6 +317,23 @@ impl BundleInbox {
     }
 }
 
+/// Opens a subfolder of the inbox, and creates it if it is missing: with the permissions of the inbox, whatever the
+/// umask, so that its users see what became of their files.
+fn ensure_subfolder(inbox: &Directory, name: &str) -> io::Result<Directory> {
+    match inbox.create_directory(name, 0o700) {
+        Ok(folder) => {
+            // Without the bits set-user-ID, set-group-ID and sticky: a unit with RestrictSUIDSGID= refuses them.
+            folder.set_mode(inbox.metadata()?.mode() & 0o777)?;
+            Ok(folder)
+        }
+        // A full or read-only disk refuses to create a folder that exists with another error than `AlreadyExists`.
+        Err(creating) => inbox.open_directory(name).map_err(|opening| match opening.kind() {
+            io::ErrorKind::NotFound => creating,
+            _ => opening,
+        }),
+    }
+}
+
 fn prefixed(n: usize, name: &OsStr) -> OsString {
     let mut prefixed = OsString::from(format!("{n}-"));
     prefixed.push(name);
@@ -277,8 +342,11 @@ fn prefixed(n: usize, name: &OsStr) -> OsString {
 
 /// Writes the reason to a new file. An existing name is never written to: it may be a link to a file of this process.
 fn write_reason(folder: &Directory, name: &OsStr, reason: &str) -> io::Result<()> {
-    let mut file = folder.create_file(name, 0o644)?;
-    let written = file.write_all(format!("{reason}\n").as_bytes());
+    let mut file = folder.create_file(name, 0o600)?;
+    // The folder decides who reads it, not the umask.
+    let written = file
+        .set_permissions(Permissions::from_mode(0o644))
+        .and_then(|()| file.write_all(format!("{reason}\n").as_bytes()));
     if written.is_err() {
         let _ = folder.remove_file(name);
     }

@@ -24,7 +24,7 @@ fn rejection_reason_follows_no_symlink_and_blocks_on_no_named_pipe() {
     let dir = tempfile::tempdir().unwrap();
     let (root, secret) = (dir.path().join("inbox"), dir.path().join("state.json"));
     std::fs::write(&secret, "ours").unwrap();
-    let mut inbox = BundleInbox::open(&root).unwrap();
+    let mut inbox = BundleInbox::open(&root, []).unwrap();
     symlink(&secret, root.join("rejected/evil.zip.reason.txt")).unwrap();
     pipe(&root.join("rejected/2-evil.zip.reason.txt"));
     for _ in 0..2 {
@@ -41,7 +41,7 @@ fn file_is_not_moved_through_a_symlink_that_replaces_the_accepted_directory() {
     let dir = tempfile::tempdir().unwrap();
     let (root, elsewhere) = (dir.path().join("inbox"), dir.path().join("elsewhere"));
     std::fs::create_dir(&elsewhere).unwrap();
-    let mut inbox = BundleInbox::open(&root).unwrap();
+    let mut inbox = BundleInbox::open(&root, []).unwrap();
     std::fs::remove_dir(root.join("accepted")).unwrap();
     symlink(&elsewhere, root.join("accepted")).unwrap();
     std::fs::write(root.join("b.zip"), "x").unwrap();
@@ -58,7 +58,7 @@ fn file_is_not_moved_through_a_symlink_that_replaces_the_accepted_directory() {
     std::fs::write(root.join("b.zip"), "longer").unwrap();
     inbox.scan(later + QUIET_PERIOD * 2).unwrap();
     assert_eq!(inbox.scan(later + QUIET_PERIOD * 3).unwrap().ready.len(), 1);
-    assert!(BundleInbox::open(&root).is_err());
+    assert!(BundleInbox::open(&root, []).is_err());
 }
 
 // Regression: a user who could write to the inbox exchanged a file after the agent had checked it, and the agent hung
@@ -68,7 +68,7 @@ fn inbox_opens_only_the_file_that_the_scan_found() {
     let dir = tempfile::tempdir().unwrap();
     let (root, secret) = (dir.path().join("inbox"), dir.path().join("secret"));
     std::fs::write(&secret, "secret").unwrap();
-    let mut inbox = BundleInbox::open(&root).unwrap();
+    let mut inbox = BundleInbox::open(&root, []).unwrap();
     let path = root.join("b.zip");
     std::fs::write(&path, "public").unwrap();
     let file = complete_file(&mut inbox);
@@ -96,7 +96,7 @@ fn inbox_opens_only_the_file_that_the_scan_found() {
 #[test]
 fn a_file_that_is_written_over_in_place_is_not_ready_though_its_size_stays() {
     let dir = tempfile::tempdir().unwrap();
-    let mut inbox = BundleInbox::open(dir.path()).unwrap();
+    let mut inbox = BundleInbox::open(dir.path(), []).unwrap();
     let file = std::fs::File::create(dir.path().join("b.zip")).unwrap();
     let modified = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365 * 50);
     let start = Instant::now();
@@ -110,7 +110,7 @@ fn a_file_that_is_written_over_in_place_is_not_ready_though_its_size_stays() {
 #[test]
 fn ready_files_are_sorted_by_modification_time_and_then_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    let mut inbox = BundleInbox::open(dir.path()).unwrap();
+    let mut inbox = BundleInbox::open(dir.path(), []).unwrap();
     let modified = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365 * 50);
     for (name, second) in [("a.zip", 3), ("d.zip", 1), ("b.zip", 2), ("c.zip", 2)] {
         let file = std::fs::File::create(dir.path().join(name)).unwrap();
@@ -126,7 +126,7 @@ fn ready_files_are_sorted_by_modification_time_and_then_by_name() {
 #[test]
 fn a_file_is_ready_when_it_has_not_changed_for_a_moment() {
     let dir = tempfile::tempdir().unwrap();
-    let mut inbox = BundleInbox::open(dir.path()).unwrap();
+    let mut inbox = BundleInbox::open(dir.path(), []).unwrap();
     let path = dir.path().join("b.zip");
     std::fs::write(&path, "half").unwrap();
     std::fs::write(dir.path().join(".hidden"), "x").unwrap();
@@ -150,7 +150,7 @@ fn a_file_is_ready_when_it_has_not_changed_for_a_moment() {
 #[test]
 fn second_file_of_the_same_name_is_moved_under_a_numbered_name() {
     let dir = tempfile::tempdir().unwrap();
-    let mut inbox = BundleInbox::open(dir.path()).unwrap();
+    let mut inbox = BundleInbox::open(dir.path(), []).unwrap();
     let path = dir.path().join("b.zip");
     for _ in 0..2 {
         std::fs::write(&path, "x").unwrap();
@@ -163,7 +163,7 @@ fn second_file_of_the_same_name_is_moved_under_a_numbered_name() {
 #[test]
 fn rejected_file_that_cannot_be_moved_leaves_no_reason_file() {
     let dir = tempfile::tempdir().unwrap();
-    let mut inbox = BundleInbox::open(dir.path()).unwrap();
+    let mut inbox = BundleInbox::open(dir.path(), []).unwrap();
     std::fs::write(dir.path().join("b.zip"), "x").unwrap();
     let file = complete_file(&mut inbox);
     std::fs::remove_file(dir.path().join("b.zip")).unwrap();
@@ -175,7 +175,7 @@ fn rejected_file_that_cannot_be_moved_leaves_no_reason_file() {
 #[test]
 fn truncated_file_gets_one_grace_period_and_another_after_it_grows() {
     let dir = tempfile::tempdir().unwrap();
-    let mut inbox = BundleInbox::open(dir.path()).unwrap();
+    let mut inbox = BundleInbox::open(dir.path(), []).unwrap();
     let path = dir.path().join("b.zip");
     std::fs::write(&path, "half").unwrap();
     let start = Instant::now();
