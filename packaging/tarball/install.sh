@@ -4,6 +4,8 @@
 #   ./install.sh [--prefix DIR] [--no-systemd]     as root; the prefix is /usr/local
 #   ./install.sh --uninstall [--prefix DIR]        removes what it has installed
 #
+# With units, it makes the inbox /var/spool/docwharf, and the group docwharf-inbox, whose members put bundles into it.
+#
 # A second run, or one from the folder of a later version, replaces the program and the units and restarts a service
 # that runs. It never touches /etc/docwharf, the store, or drop-ins (/etc/systemd/system/docwharf.service.d).
 set -eu
@@ -46,6 +48,8 @@ bash=$prefix/share/bash-completion/completions/docwharf
 zsh=$prefix/share/zsh/site-functions/_docwharf
 fish=$prefix/share/fish/vendor_completions.d/docwharf.fish
 documents=$prefix/share/doc/docwharf
+inbox=/var/spool/docwharf
+inbox_group=docwharf-inbox
 
 # Whether a package of the distribution is installed, too: its service continues with the program of that package.
 is_packaged() { [ -e /usr/lib/systemd/system/docwharf.service ] || [ -e /lib/systemd/system/docwharf.service ]; }
@@ -72,7 +76,26 @@ remove_all() {
     fi
     rm -f "$prefix/bin/docwharf" "$man/docwharf.1" "$man"/docwharf-*.1 "$bash" "$zsh" "$fish"
     rm -rf "$documents"
-    echo "docwharf is removed; /etc/docwharf and the store in /var/lib stay"
+    echo "docwharf is removed; /etc/docwharf, the store in /var/lib and the inbox in /var/spool stay"
+}
+
+# Makes the inbox and its group, unless there is one, such as that of a package. The dynamic user of the service cannot
+# own a folder, so the group gives access.
+make_inbox() {
+    [ ! -e "$inbox" ] || return 0
+    getent group "$inbox_group" >/dev/null || groupadd --system "$inbox_group" || return 0
+    mkdir -p "$inbox"
+    chgrp "$inbox_group" "$inbox"
+    chmod 2775 "$inbox"
+}
+
+# The unit with the path of the program and, if there is one, the group of the inbox.
+adapted_unit() { # adapted_unit UNIT
+    set -- "$1" "s|/usr/local/bin/docwharf|$prefix/bin/docwharf|g"
+    if [ "$1" = docwharf.service ] && getent group "$inbox_group" >/dev/null; then
+        set -- "$1" "$2; s|^ReadWritePaths=-$inbox\$|&\\nSupplementaryGroups=$inbox_group|"
+    fi
+    sed "$2" "$here/systemd/$1"
 }
 
 install_all() {
@@ -93,9 +116,9 @@ install_all() {
         put 644 "$here/$file" "$documents/$file"
     done
     if [ -n "$systemd" ]; then
+        make_inbox
         for unit in docwharf.service docwharf.socket docwharf@.service; do
-            # The units name the program by its path.
-            sed "s|/usr/local/bin/docwharf|$prefix/bin/docwharf|g" "$here/systemd/$unit" >"$units_part/$unit"
+            adapted_unit "$unit" >"$units_part/$unit"
             put 644 "$units_part/$unit" "$units/$unit"
         done
     fi

@@ -10,6 +10,10 @@ use docwharf_site::seal::SealError;
 
 use super::advice::advice_for;
 use super::failure::CommandFailure;
+use crate::config::problem::ConfigProblem;
+
+/// Advice for mistakes in a configuration that was read.
+const CORRECT_CONFIGURATION: &str = "correct the configuration; docwharf config check lists what is wrong with it";
 
 impl CommandFailure {
     /// Returns the failure for programs: `{"schemaVersion": 1, "error": {"exit", "message", "nextStep"}}`.
@@ -50,12 +54,9 @@ impl CommandFailure {
             CommandFailure::Store(StoreError::UnknownVersion(_) | StoreError::AmbiguousId(_)) => {
                 "docwharf versions lists ids and labels"
             }
-            CommandFailure::Config(problems)
-                if problems.iter().any(|problem| problem.message.starts_with("cannot read ")) =>
-            {
-                "name a file that can be read with --config; docwharf config init writes one"
+            CommandFailure::Config(problems) => {
+                (problems.iter().find_map(ConfigProblem::advice_to_read)).unwrap_or(CORRECT_CONFIGURATION)
             }
-            CommandFailure::Config(_) => "correct the configuration; docwharf config check lists what is wrong with it",
             CommandFailure::NoSource(_) => "set staticExport.bundleUrl or [api], or import a bundle",
             CommandFailure::Unhealthy(_) => "docwharf status shows the state of the daemon, docwharf run starts one",
             CommandFailure::Damage(_) => "import the bundle again, or wait until the next sync fetches it",

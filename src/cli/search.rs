@@ -158,8 +158,16 @@ pub(super) fn find_target(
         (Err(CommandFailure::Store(StoreError::UnknownVersion(_))), Some(name)) if Path::new(name).exists() => {
             path_target(context, Path::new(name))
         }
+        (Err(CommandFailure::Store(StoreError::UnknownVersion(_))), Some(name)) if is_archive_name(name) => {
+            Err(CommandFailure::Usage(format!("--in {name}: there is no such file here, and no version of that name")))
+        }
         (Err(failure), _) => Err(failure),
     }
+}
+
+/// Whether a name ends like that of an archive.
+fn is_archive_name(name: &str) -> bool {
+    [".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst"].iter().any(|end| name.ends_with(end))
 }
 
 fn path_target(context: &CommandContext, path: &Path) -> Result<(SearchTarget, Option<Config>), CommandFailure> {

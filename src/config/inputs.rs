@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use docwharf_agent::publish::PublishSettings;
+use docwharf_base::accounts::describe_user;
 use docwharf_base::regular_file;
 
 use super::checked::{Config, check};
@@ -115,7 +116,14 @@ impl ConfigInputs {
             Ok(text) => raw.read_toml(&text, &path_text),
             Err(error) if !is_named && error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
-                let message = format!("cannot read {}: {error}", path_text.display());
+                let denied = match error.kind() {
+                    std::io::ErrorKind::PermissionDenied => {
+                        let user = describe_user(rustix::process::geteuid().as_raw());
+                        format!(" for {user}; run the command as root (sudo)")
+                    }
+                    _ => String::new(),
+                };
+                let message = format!("cannot read {}: {error}{denied}", path_text.display());
                 return Err(vec![ConfigProblem { place: ConfigPlace::Missing, message }]);
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn check_bundle(
     let base = base_of(BUNDLE_URL_KEY);
     let bundle = checker.parsed(BUNDLE_URL_KEY, |text| permitted(parse_bundle(text, &base)?, outbound));
     let file = checker.text(BUNDLE_URL_FILE_KEY).map(|path| base_of(BUNDLE_URL_FILE_KEY).join(path));
-    let Some(file) = file else { return (bundle, None) };
+    let Some(file) = file.map(|file| checker.raw.credentials.source_of(file)) else { return (bundle, None) };
     if checker.raw.get(BUNDLE_URL_KEY).is_some() {
         checker.value::<()>(BUNDLE_URL_FILE_KEY, |_| {
             Err(format!("{BUNDLE_URL_KEY} is set, too: remove one of them, because only one can have the link"))

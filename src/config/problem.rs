@@ -34,6 +34,18 @@ impl ConfigPlace {
 }
 
 impl ConfigProblem {
+    /// Returns what to do about a configuration that could not be read; `None` for a mistake in one that was.
+    pub fn advice_to_read(&self) -> Option<&'static str> {
+        if !self.message.starts_with("cannot read ") || self.place != ConfigPlace::Missing {
+            return None;
+        }
+        Some(if self.message.contains("Permission denied") {
+            "run the command as root (sudo), or as a user who may read the file"
+        } else {
+            "name a file that can be read with --config; docwharf config init writes one"
+        })
+    }
+
     /// Sorts mistakes: those in the file by line, then those in the environment, then missing values.
     pub fn sort(problems: &mut [ConfigProblem]) {
         problems.sort_by_key(|problem| match problem.place {

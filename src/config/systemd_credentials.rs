@@ -2,7 +2,7 @@
 //! the folder that systemd names. A command that root runs next to the service finds them in the files from which the
 //! unit loads them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::systemd_unit::ServiceUnit;
 
@@ -43,6 +43,15 @@ impl SystemdCredentials {
         let SystemdCredentials::Unit(unit) = self else { return None };
         let found = unit.environment().into_iter().rev().find(|(known, _)| known == name);
         found.and_then(|(_, value)| value.into_string().ok()).filter(|value| !value.trim().is_empty())
+    }
+
+    /// Returns the file that a command of root reads in place of this one: if it is the path of a credential of the
+    /// unit, the file that systemd loads it from, because the path exists only while the service runs.
+    pub fn source_of(&self, path: PathBuf) -> PathBuf {
+        match self {
+            SystemdCredentials::Unit(unit) => unit.credential_source(&path).map_or(path.clone(), Path::to_owned),
+            _ => path,
+        }
     }
 
     /// Finds the credential of this name, if one is passed.

@@ -141,9 +141,17 @@ impl ServiceUnit {
         self.credentials.iter().find(|(known, _)| known == name).map(|(_, path)| path.as_path())
     }
 
-    /// Returns whether the unit passes this file to the service as a credential, which systemd reads as root.
+    /// Returns whether this file is a credential of the service: one that the unit passes on, which systemd reads as
+    /// root, or its copy for the service.
     pub fn passes_credential(&self, path: &Path) -> bool {
-        self.credentials.iter().any(|(_, source)| source == path)
+        self.credentials.iter().any(|(_, source)| source == path) || self.credential_source(path).is_some()
+    }
+
+    /// Returns the file that the service sees under this path, if it is the path of a credential
+    /// (`/run/credentials/UNIT/NAME`).
+    pub fn credential_source(&self, path: &Path) -> Option<&Path> {
+        let name = path.strip_prefix("/run/credentials").ok()?.strip_prefix(&self.name).ok()?;
+        self.credential(name.to_str()?)
     }
 
     /// Returns the environment variables that the unit sets, including those of `EnvironmentFile=`. A file that cannot

@@ -104,7 +104,9 @@ impl InboxImporter {
     fn record_error(&mut self, doing: &str, directory: &Path, error: &io::Error, now: Instant) {
         let directory = directory.display();
         let next = match error.kind() {
-            io::ErrorKind::ReadOnlyFilesystem => format!("; under systemd, the unit needs ReadWritePaths={directory}"),
+            io::ErrorKind::ReadOnlyFilesystem => {
+                format!("; under systemd, create the folder and add ReadWritePaths={directory} to the unit")
+            }
             io::ErrorKind::PermissionDenied => "; `docwharf doctor`, run by root, reports what is missing".to_owned(),
             _ => String::new(),
         };

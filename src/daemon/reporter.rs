@@ -367,7 +367,7 @@ mod tests {
             assert_eq!(line(&reporter, errors), format!("{start}; last error: {expected}"));
         }
         reporter.clear_sync_error();
-        assert_eq!(line(&reporter, [false; 3]), start);
+        assert_eq!(line(&reporter, [false; 4]), start);
     }
 
     #[test]

@@ -263,6 +263,22 @@ impl CheckedUser {
 }
 
 impl ServiceUser {
+    /// Returns advice to make a folder that the service may write to. A unit with `ReadWritePaths=` of a folder that
+    /// does not exist does not start.
+    fn advise_writable(&self, folder: &Path) -> String {
+        let allowed = self.drop_in(&format!("ReadWritePaths={}", folder.display()));
+        let is_there = folder.exists();
+        let folder = folder.display();
+        match &self.account {
+            _ if is_there => allowed,
+            Some(account) => format!("as root, install -d -o {} {folder}; then {allowed}", account.short_name()),
+            None => format!(
+                "as root, groupadd --system GROUP and install -d -m 2775 -g GROUP {folder}; then {allowed} and \
+                 SupplementaryGroups=GROUP"
+            ),
+        }
+    }
+
     /// Returns advice to add this setting to the unit in a drop-in file.
     pub(super) fn drop_in(&self, setting: &str) -> String {
         format!("systemctl edit {}, and below [Service]: {setting}", self.unit.name)
@@ -274,7 +290,7 @@ impl ServiceUser {
         let setting = self.unit.write_barrier(&real)?;
         let found = format!("{} may not write to {}: {setting} of the unit", self.unit.name, path.display());
         let advice = if setting == "ProtectSystem=" {
-            self.drop_in(&format!("ReadWritePaths={}", real.display()))
+            self.advise_writable(&real)
         } else {
             let allow = self.drop_in("ReadWritePaths=/srv/FOLDER");
             format!("use another folder, such as one in /srv; {allow}")

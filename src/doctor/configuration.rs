@@ -20,7 +20,8 @@ pub(super) fn check(config_inputs: &ConfigInputs) -> (Option<Config>, Vec<Doctor
         Ok(config) => config,
         Err(problems) => {
             let to_check = |problem: &crate::config::problem::ConfigProblem| {
-                DoctorCheck::error(CHECK_NAME, problem.to_string(), "correct it; docwharf config init shows every key")
+                let advice = problem.advice_to_read().unwrap_or("correct it; docwharf config init shows every key");
+                DoctorCheck::error(CHECK_NAME, problem.to_string(), advice)
             };
             return (None, problems.iter().map(to_check).collect());
         }

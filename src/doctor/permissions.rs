@@ -15,6 +15,8 @@ use super::checked_user::CheckedUser;
 use super::disk;
 
 const NAME: &str = "permissions";
+/// Upper bound of the files of the inbox that are checked.
+const MAX_INBOX_FILES: usize = 1_000;
 
 /// The access that is needed to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,9 @@ pub(super) fn check(
 pub(super) fn check_inbox(config: &Config, user: &CheckedUser) -> Option<DoctorCheck> {
     const NAME: &str = "inbox";
     let path = config.inbox.as_ref()?;
+    if let Some(wrong) = find_unreadable_file(NAME, path, user) {
+        return Some(wrong);
+    }
     let Some(wrong) = find_blocked(NAME, path, PathUse::WriteFolder, user) else {
         let note = if path.exists() { "" } else { ", which is created when docwharf runs" };
         return Some(DoctorCheck::ok(
@@ -63,6 +68,13 @@ pub(super) fn check_inbox(config: &Config, user: &CheckedUser) -> Option<DoctorC
     // For example a USB stick that is mounted read-only.
     let found = format!("{}; bundles are imported from it, but stay there", wrong.found);
     Some(DoctorCheck { status: CheckStatus::Warning, found, ..wrong })
+}
+
+/// Finds a file in the inbox that cannot be read: its bundle would never be served.
+fn find_unreadable_file(name: &'static str, inbox: &Path, user: &CheckedUser) -> Option<DoctorCheck> {
+    let entries = std::fs::read_dir(inbox).into_iter().flatten().flatten().take(MAX_INBOX_FILES);
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    files.map(|entry| entry.path()).find_map(|path| find_blocked(name, &path, PathUse::Read, user))
 }
 
 fn paths(

@@ -484,6 +484,25 @@ fn doctor_names_the_first_path_component_without_permission() {
     let lacks = format!("lacks w on {}", inbox.display());
     let words = [lacks.as_str(), "bundles are imported from it, but stay there"];
     assert_check(&parse_checks(&run_to_end(as_unprivileged_user(&mut command))), "inbox", "warning", &words);
+    // Regression: nothing but one line of the log said that a bundle in the inbox cannot be read.
+    let unreadable = inbox.join("private.zip");
+    std::fs::write(&unreadable, "").unwrap();
+    set_mode(&unreadable, 0o000);
+    let mut command = Command::new(&program);
+    command.env_clear().args(["doctor", "--offline", "--json", "--config"]).arg(&config);
+    let lacks = format!("lacks r on {}", unreadable.display());
+    assert_check(&parse_checks(&run_to_end(as_unprivileged_user(&mut command))), "inbox", "error", &[&lacks]);
+    // Regression: the advice for a configuration that the user may not read was to correct it.
+    set_mode(&config, 0o000);
+    let found = parse_checks(&run_to_end(as_unprivileged_user(&mut command)));
+    assert_check(&found, "configuration", "error", &["Permission denied", "run the command as root (sudo)"]);
+    let mut command = Command::new(&program);
+    let output =
+        run_to_end(as_unprivileged_user(command.env_clear().args(["status", "--json", "--config"]).arg(&config)));
+    let error = &output.json()["error"];
+    assert!(error["message"].to_string().contains("run the command as root (sudo)"), "{error}");
+    assert!(error["nextStep"].to_string().contains("run the command as root (sudo)"), "{error}");
+    set_mode(&config, 0o644);
     // Files of root, for example from a command that was run without `sudo -u`.
     if rustix::process::geteuid().is_root() {
         for name in ["lock", "state.json", "history.jsonl", "suspect"] {
@@ -718,12 +737,41 @@ fn doctor_run_by_root_checks_permissions_of_the_service_user() {
     assert_check(&with_socket, "ports", "ok", &["docwharf.socket is enabled: systemd listens for the site"]);
     assert!(!with_socket.iter().any(|check| check["found"].to_string().contains("127.0.0.1:81")), "{with_socket:#?}");
     assert_check(&found, "ports", "error", &["127.0.0.1:81 (server.listen)", "docwharf.socket"]);
-    assert_check(&found, "inbox", "error", &["ProtectSystem=", "ReadWritePaths=/srv/inbox-of-docwharf"]);
+    let steps = [
+        "ProtectSystem=",
+        "install -d -m 2775 -g GROUP /srv/inbox-of-docwharf; then systemctl edit",
+        "ReadWritePaths=/srv/inbox-of-docwharf and SupplementaryGroups=GROUP",
+    ];
+    assert_check(&found, "inbox", "error", &steps);
     let host = host.without("api.keyFile").set("server.listen", toml_string("127.0.0.1:0"));
     let open = units(&host, "ReadWritePaths=/srv/inbox-of-docwharf");
     let found = parse_checks(&run_with_timeout(doctor(&host, &["--offline"]).env("SYSTEMD_UNIT_PATH", open.path())));
     assert_check(&found, "key", "ok", &["credential api-key of docwharf.service"]);
     assert!(!found.iter().any(|check| check["found"].as_str().unwrap().contains("ProtectSystem=")), "{found:#?}");
+}
+
+// Regression: `doctor` reported the path of a credential as one that the service cannot read, and `sync` by root did not
+// find it while the service was stopped.
+#[test]
+fn a_link_that_the_unit_passes_as_a_credential_is_read_by_root_and_is_no_fault() {
+    let host = Host::bare()
+        .set("staticExport.bundleUrlFile", toml_string("/run/credentials/docwharf.service/bundle-url"))
+        .set("server.listen", toml_string("127.0.0.1:0"));
+    std::fs::write(host.path("bundle.zip"), bundle("one")).unwrap();
+    std::fs::write(host.path("link"), host.path("bundle.zip").to_str().unwrap()).unwrap();
+    std::fs::set_permissions(host.path("link"), PermissionsExt::from_mode(0o600)).unwrap();
+    let units = units(&host, &format!("LoadCredential=bundle-url:{}", host.path("link").display()));
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let output = run_with_timeout(host.command(&["sync"]).env("SYSTEMD_UNIT_PATH", units.path()));
+    output.expect(0);
+    let found = parse_checks(&run_with_timeout(doctor(&host, &["--offline"]).env("SYSTEMD_UNIT_PATH", units.path())));
+    let names_link = |check: &Value| {
+        let found = check["found"].as_str().unwrap();
+        found.contains("/run/credentials") || found.contains(host.path("link").to_str().unwrap())
+    };
+    assert!(!found.iter().any(|check| check["status"] == "error" && names_link(check)), "{found:#?}");
 }
 
 // Regression: commands that root ran did not find the API key that the systemd unit passes to the service.

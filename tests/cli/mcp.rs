@@ -135,6 +135,8 @@ fn the_place_is_the_active_version_another_one_or_a_path_and_addresses_have_the_
 #[test]
 fn a_place_that_is_not_there_and_a_first_message_of_another_kind_have_their_exit_codes() {
     let host = Host::bare();
+    let absent = host.expect_exit(2, &["mcp", "--in", "nope.zip"]);
+    assert!(absent.stderr.contains("--in nope.zip: there is no such file here"), "{}", absent.stderr);
     let unknown = host.expect_exit(2, &["mcp", "--in", "no-such-label"]);
     assert!(unknown.stderr.contains("no-such-label") && unknown.stdout.is_empty(), "{unknown:?}");
     let html = host.path("page.html");
