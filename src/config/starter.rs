@@ -17,6 +17,7 @@ mod tests {
 
     use super::*;
     use crate::config::checked::check;
+    use crate::config::systemd_credentials::SystemdCredentials;
     use crate::config::written::WrittenConfig;
 
     #[test]
@@ -39,8 +40,9 @@ mod tests {
         let text = lines.filter(|line| !line.starts_with(' ')).collect::<Vec<_>>().join("\n");
         let mut raw = WrittenConfig::default();
         raw.read_toml(&text, Path::new("c.toml"));
+        raw.credentials = SystemdCredentials::Passed("/run/credentials/docwharf.service".into());
         let config = check(&raw, Path::new("/etc/docwharf")).unwrap_or_else(|problems| panic!("{problems:?}"));
         let key = config.sync_settings.api.map(|api| api.api_key.name());
-        assert_eq!(key.as_deref(), Some("/etc/docwharf/api-key (api.keyFile)"));
+        assert_eq!(key.as_deref(), Some("/run/credentials/docwharf.service/api-key"));
     }
 }
