@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use support::chat_server::{ChatReply, ChatTestServer};
 use support::host::Host;
-use support::http::{connect, get, request};
+use support::http::{connect, get, post_request, request};
 use support::{Daemon, anonymous_memory_bytes, temporary_folder, until_within};
 
 const QUESTIONS: usize = 1_000;
@@ -40,13 +40,11 @@ fn main() -> ExitCode {
 fn measure_first_token(bundle: &Path) {
     let endpoint = ChatTestServer::start([ChatReply::Answer(vec!["It is so [1].".to_owned()])]);
     let folder = temporary_folder();
-    let config = folder.path().join("config.toml");
     let text = format!(
         "[assistant]\nbaseUrl = \"{}\"\nmodel = \"m\"\nperMinute = 65535\nperDay = 1000000\n",
         endpoint.base_url
     );
-    fs::write(&config, text).expect("the folder is writable");
-    let daemon = Daemon::serve(bundle, &["--config", config.to_str().expect("a path that is UTF-8")]);
+    let daemon = Daemon::serve_configured(bundle, &folder.path().join("config.toml"), &text);
     until_within(PREPARATION_TIMEOUT, "the index is open", || {
         let target = "/_docwharf/search?q=index";
         request(&daemon.address, "GET", target, &["Accept: application/json"]).status == 200
@@ -58,11 +56,11 @@ fn measure_first_token(bundle: &Path) {
     for number in 0..QUESTIONS {
         let question = forms[number % forms.len()].replace("WORD", words[number % words.len()]);
         let body = json!({ "question": question }).to_string();
-        let fields = "Accept: text/event-stream\r\n";
+        let fields = &["Accept: text/event-stream"];
         through_ask.push(time_to_text(&daemon.address, "/_docwharf/ask", fields, &body, "event: delta"));
         let request = endpoint.requests().pop().expect("the model was asked");
         let address = endpoint.base_url.trim_start_matches("http://").trim_end_matches("/v1");
-        direct.push(time_to_text(address, "/v1/chat/completions", "", &request.body.to_string(), "data:"));
+        direct.push(time_to_text(address, "/v1/chat/completions", &[], &request.body.to_string(), "data:"));
     }
     println!("{QUESTIONS} questions, one after the other:\n");
     println!("| first token | p50, ms | p99, ms | slowest, ms |\n|---|---|---|---|");
@@ -72,14 +70,11 @@ fn measure_first_token(bundle: &Path) {
 }
 
 /// Returns the time in milliseconds from before the connection until the response has this text.
-fn time_to_text(address: &str, target: &str, fields: &str, body: &str, text: &str) -> f64 {
+fn time_to_text(address: &str, target: &str, fields: &[&str], body: &str, text: &str) -> f64 {
     let begun = Instant::now();
     let mut stream = connect(address);
-    let head = format!(
-        "POST {target} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n{fields}Content-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(format!("{head}{body}").as_bytes()).expect("the server reads");
+    let request = post_request(address, target, &[&["Content-Type: application/json"], fields].concat(), body);
+    stream.write_all(&request).expect("the server reads");
     let (mut response, mut chunk) = (Vec::new(), [0; 16 << 10]);
     while !String::from_utf8_lossy(&response).contains(text) {
         let n = stream.read(&mut chunk).expect("the server answers");

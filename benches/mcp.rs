@@ -5,14 +5,14 @@
 
 #![allow(missing_docs)]
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::http::{PersistentConnection, get};
+use support::http::{PersistentConnection, get, post_request};
+use support::mcp::{MCP_PATH, modern_metadata};
 use support::{Daemon, temporary_folder, until_within};
 
 const CLIENTS: usize = 16;
@@ -33,18 +33,17 @@ impl McpClient {
 
     /// Calls a tool and returns its structured content.
     fn call(&mut self, tool: &str, arguments: &Value) -> Result<Value, String> {
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        });
-        let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": modern_metadata() });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
-        self.connection.send(format!(
-            "POST /_docwharf/mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-             Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
-             Mcp-Method: tools/call\r\nMcp-Name: {tool}\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        ));
+        let name = format!("Mcp-Name: {tool}");
+        let fields = [
+            "Content-Type: application/json",
+            "Accept: application/json, text/event-stream",
+            "MCP-Protocol-Version: 2026-07-28",
+            "Mcp-Method: tools/call",
+            &name,
+        ];
+        self.connection.send(post_request("localhost", MCP_PATH, &fields, body));
         let response = self.connection.response(false);
         let answer: Value = serde_json::from_slice(&response.body).map_err(|error| error.to_string())?;
         let result = &answer["result"];
@@ -69,9 +68,8 @@ fn run() -> Result<(), String> {
     let bundle = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
     let bundle = PathBuf::from(bundle.ok_or("name a bundle of documentation")?);
     let folder = temporary_folder();
-    let config = folder.path().join("config.toml");
-    fs::write(&config, "[assistant]\nmcpPerMinute = 65535\n").map_err(|error| error.to_string())?;
-    let daemon = Daemon::serve(&bundle, &["--config", config.to_str().ok_or("a path that is UTF-8")?]);
+    let config_file = folder.path().join("config.toml");
+    let daemon = Daemon::serve_configured(&bundle, &config_file, "[assistant]\nmcpPerMinute = 65535\n");
     let mut client = McpClient::open(&daemon.address);
     until_within(INDEX_TIMEOUT, "the index is open", || {
         client.call("search_docs", &json!({ "query": "index" })).is_ok_and(|answer| answer["indexing"] == false)

@@ -42,12 +42,7 @@ pub(crate) fn delivering_host(port: &ReservedPort, key: &str) -> Host {
 /// Sends a body of events.
 fn post_events(daemon: &Daemon, events: &Value) {
     let body = json!({ "events": events }).to_string();
-    let head = format!(
-        "POST /_docwharf/events HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        daemon.address,
-        body.len()
-    );
-    let response = http::exchange(http::connect(&daemon.address), format!("{head}{body}").as_bytes(), false);
+    let response = http::post(&daemon.address, "/_docwharf/events", &["Content-Type: application/json"], body);
     assert_eq!(response.status, 204, "{}", response.text());
 }
 
@@ -303,12 +298,7 @@ fn searches_beyond_the_queue_are_not_delivered_and_status_and_metrics_say_so() {
     let [waiting, undelivered] =
         ["waitingSearches", "undeliveredSearches"].map(|name| delivery()[name].as_u64().unwrap());
     assert_eq!(waiting + undelivered, 3_000);
-    let admin = host.status()["daemon"]["admin"][0]
-        .as_str()
-        .unwrap()
-        .trim_start_matches("http://")
-        .trim_end_matches('/')
-        .to_owned();
+    let admin = host.reported_address("admin");
     let metrics = http::get(&admin, "/metrics").text();
     for line in [
         format!("docwharf_analytics_undelivered {undelivered}"),

@@ -64,13 +64,11 @@ fn status_has_the_features_on_every_route_as_the_command_prints_them() {
         report["features"].as_array().unwrap().iter().map(|row| row["state"].clone()).collect()
     };
     assert_eq!(states(&reported), states(&alone), "everything that is configured works");
-    let admin = host.status()["daemon"]["admin"][0].as_str().unwrap().to_owned();
-    let admin = admin.trim_start_matches("http://").trim_end_matches('/');
-    let over_tcp: Value = serde_json::from_str(&http::get(admin, "/status").text()).unwrap();
+    let over_tcp = http::get(&host.reported_address("admin"), "/status").json();
     assert_eq!(over_tcp["features"], reported);
     let socket = UnixStream::connect(host.path("store/control.sock")).unwrap();
     let response = http::exchange(socket, b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n", false);
-    let over_socket: Value = serde_json::from_str(&response.text()).unwrap();
+    let over_socket = response.json();
     assert_eq!(over_socket["features"], reported);
 }
 

@@ -25,16 +25,6 @@ fn start(host: &Host) -> (Daemon, PathBuf) {
     (daemon, socket)
 }
 
-/// Returns the address of the admin listener.
-fn admin_address(host: &Host) -> String {
-    let mut url = String::new();
-    until("the admin address", || {
-        host.status()["daemon"]["admin"][0].as_str().unwrap_or_default().clone_into(&mut url);
-        !url.is_empty()
-    });
-    url.trim_start_matches("http://").trim_end_matches('/').to_owned()
-}
-
 fn recording_host() -> Host {
     Host::bare()
         .set("admin.listen", toml_string("127.0.0.1:0"))
@@ -53,14 +43,11 @@ fn query(socket: &Path, route: &str) -> Response {
 fn query_json(socket: &Path, route: &str) -> Value {
     let response = query(socket, route);
     assert_eq!(response.status, 200, "{}", response.text());
-    serde_json::from_str(&response.text()).unwrap()
+    response.json()
 }
 
 fn post_events(daemon: &Daemon, body: &str, fields: &[&str]) -> Response {
-    let own = [format!("Host: {}", daemon.address), format!("Content-Length: {}", body.len())];
-    let fields: Vec<&str> = own.iter().map(String::as_str).chain(fields.iter().copied()).collect();
-    let text = format!("POST /_docwharf/events HTTP/1.1\r\n{}\r\n\r\n{body}", fields.join("\r\n"));
-    http::exchange(http::connect(&daemon.address), text.as_bytes(), false)
+    http::post(&daemon.address, "/_docwharf/events", fields, body)
 }
 
 fn events(list: &Value) -> String {
@@ -242,7 +229,7 @@ fn events_arrive_over_http2_as_well() {
 fn the_api_needs_a_key_on_the_network_and_none_on_the_socket() {
     let host = recording_host();
     let (daemon, socket) = start(&host);
-    let admin = admin_address(&host);
+    let admin = host.reported_address("admin");
     let status = |target: &str, fields: &[&str]| http::request(&admin, "GET", target, fields).status;
     let bearer = format!("Authorization: Bearer {KEY}");
     assert_eq!(status("/v1/analytics/docs/searches", &[]), 401);
@@ -251,7 +238,7 @@ fn the_api_needs_a_key_on_the_network_and_none_on_the_socket() {
     assert_eq!(status("/v1/analytics/other/searches", &[&bearer]), 404);
     assert_eq!(status("/v1/analytics/docs/other", &[&bearer]), 404);
     let invalid = query(&socket, "searches?limit=0");
-    let body: Value = serde_json::from_str(&invalid.text()).unwrap();
+    let body = invalid.json();
     assert_eq!(invalid.status, 400);
     assert!(body["error"].is_string() && body["details"][0]["message"].is_string(), "{body}");
     let mut last = 200;
@@ -263,7 +250,7 @@ fn the_api_needs_a_key_on_the_network_and_none_on_the_socket() {
     drop(daemon);
     let host = host.without("analytics.keyFile");
     let (_daemon, _) = start(&host);
-    let response = http::get(&admin_address(&host), "/v1/analytics/docs/searches");
+    let response = http::get(&host.reported_address("admin"), "/v1/analytics/docs/searches");
     assert_eq!(response.status, 403);
     assert!(response.text().contains("analytics.keyFile"), "{}", response.text());
 }

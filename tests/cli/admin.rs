@@ -8,7 +8,7 @@ use crate::verbs::{host, wait_for_next_check};
 use serde_json::{Value, json};
 use support::host::{Host, bundle, front_page_title, run_with_timeout, toml_string};
 use support::upstream::{Upstream, UpstreamCall, error_reply};
-use support::{Daemon, http, until};
+use support::{Daemon, http, metrics, until};
 
 #[test]
 fn admin_listener_serves_only_get_and_head_and_runs_no_command() {
@@ -67,16 +67,6 @@ fn admin_listener_serves_only_get_and_head_and_runs_no_command() {
     host.ok(&["health"]);
 }
 
-/// Returns an address of the daemon from its status.
-pub(super) fn reported_address(host: &Host, kind: &str) -> String {
-    let mut url = String::new();
-    until("the address is in the status", || {
-        host.status()["daemon"][kind][0].as_str().unwrap_or_default().clone_into(&mut url);
-        !url.is_empty()
-    });
-    url.trim_start_matches("http://").trim_end_matches('/').to_owned()
-}
-
 /// Returns the status code of a response to a request with this `Host`.
 fn status_for(address: &str, host: &str, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
@@ -96,7 +86,7 @@ fn staged_version_is_served_only_on_the_activate_listener() {
     let host = host.set("staticExport.bundleUrl", toml_string("bundle.zip")).set("sync.interval", toml_string("1h"));
     let daemon = host.run();
     until("it is staged", || host.status()["staged"].is_object());
-    let (admin, staged) = (reported_address(&host, "admin"), reported_address(&host, "staged"));
+    let (admin, staged) = (host.reported_address("admin"), host.reported_address("staged"));
     let stage = host.ok(&["stage"]).stdout;
     assert!(stage.contains(&staged) && !stage.contains(&admin), "{stage}");
     until("it is shown", || http::get(&staged, "/").status == 200);
@@ -127,7 +117,7 @@ fn staged_version_is_served_only_on_the_activate_listener() {
 fn admin_listener_serves_status_only_for_its_own_and_configured_host_names() {
     let mut host = host().set("admin.listen", toml_string("127.0.0.1:0"));
     let daemon = host.run();
-    let admin = reported_address(&host, "admin");
+    let admin = host.reported_address("admin");
     for name in ["127.0.0.1", "localhost", "localhost:8081", "[::1]:8081"] {
         assert_eq!(status_for(&admin, name, "/status"), "200", "{name}");
     }
@@ -150,25 +140,25 @@ fn status_and_metrics_report_an_unusable_inbox_and_its_recovery() {
     let host = host().set("sync.inbox", toml_string("inbox")).set("admin.listen", toml_string("127.0.0.1:0"));
     host.put("inbox", "in the way");
     let _daemon = host.run();
-    let admin = reported_address(&host, "admin");
+    let admin = host.reported_address("admin");
     let value = |name: &str| {
         let text = http::get(&admin, "/metrics").text();
-        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok())
+        metrics::find(&text, name).map(|value| value.parse::<f64>().unwrap())
     };
     until("the daemon has tried", || !host.status()["daemon"]["inbox"]["error"].is_null());
     let error = host.status()["daemon"]["inbox"]["error"].as_str().unwrap().to_owned();
     assert!(error.contains("cannot open the inbox") && error.contains("sync.inbox"), "{error}");
     assert!(host.ok(&["status"]).stdout.contains("cannot open the inbox"));
     assert_eq!(value("docwharf_inbox_ready{}"), Some(0.0));
-    assert!(value("docwharf_store_free_bytes ").is_some_and(|bytes| bytes > 0.0));
+    assert!(value("docwharf_store_free_bytes").is_some_and(|bytes| bytes > 0.0));
     std::fs::remove_file(host.path("inbox")).unwrap();
     // The daemon may have created it since.
     std::fs::create_dir_all(host.path("inbox")).unwrap();
     until("it is used", || value("docwharf_inbox_ready{}") == Some(1.0));
     assert_eq!(host.status()["daemon"]["inbox"]["error"], Value::Null);
-    assert_eq!(value("docwharf_inbox_rejected_total "), Some(0.0));
+    assert_eq!(value("docwharf_inbox_rejected_total"), Some(0.0));
     std::fs::write(host.path("inbox/bad.zip"), "no archive").unwrap();
-    until("it is refused", || value("docwharf_inbox_rejected_total ") == Some(1.0));
+    until("it is refused", || value("docwharf_inbox_rejected_total") == Some(1.0));
 }
 
 // Regression: `/metrics` answered in the OpenMetrics format, whatever the client accepted.
@@ -176,7 +166,7 @@ fn status_and_metrics_report_an_unusable_inbox_and_its_recovery() {
 fn metrics_are_prometheus_text_unless_openmetrics_is_accepted() {
     let host = host().set("admin.listen", toml_string("127.0.0.1:0"));
     let _daemon = host.run();
-    let admin = reported_address(&host, "admin");
+    let admin = host.reported_address("admin");
     let plain = http::get(&admin, "/metrics");
     assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     assert_eq!(plain.header("vary"), Some("Accept"));
@@ -218,7 +208,7 @@ fn status_and_metrics_report_the_published_version_and_publish_errors() {
 /// The value of a metric without labels.
 fn metric(host: &Host, name: &str) -> String {
     let text = request_over_socket(host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    let value = text.lines().find_map(|line| line.strip_prefix(&format!("docwharf_{name} ")));
+    let value = metrics::find(&text, &format!("docwharf_{name}"));
     value.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
 }
 

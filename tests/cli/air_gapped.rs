@@ -179,9 +179,8 @@ fn a_daemon_that_checks_reloads_and_imports_sends_no_packet() {
         std::fs::rename(host.path("inbox/.new"), host.path("inbox/new.zip")).expect("a file");
         until_done_in_background("the inbox is read", || front_page_title(&daemon) == "carried");
         let event = r#"{"events":[{"type":"view","page":"/guide"}]}"#;
-        let fields = ["Content-Type: application/json", &format!("Content-Length: {}", event.len())].join("\r\n");
-        let head = format!("POST /_docwharf/events HTTP/1.1\r\nHost: {}\r\n{fields}\r\n\r\n{event}", daemon.address);
-        let recorded = http::exchange(http::connect(&daemon.address), head.as_bytes(), false);
+        let fields = ["Content-Type: application/json"];
+        let recorded = http::post(&daemon.address, "/_docwharf/events", &fields, event);
         assert_eq!(recorded.status, if cfg!(feature = "analytics") { 204 } else { 404 });
         for arguments in [&["status"][..], &["sync"], &["search", "carried"], &["doctor"], &["health"]] {
             let output = run_with_timeout(add_proxies(&mut host.command(arguments)));

@@ -3,9 +3,8 @@
 
 use serde_json::json;
 use support::host::{Host, bundle, toml_string};
+use support::mcp::{MCP_PATH, modern_metadata};
 use support::{Daemon, http, until};
-
-use crate::admin::reported_address;
 
 /// The daemon reloads its configuration.
 fn reload(daemon: &Daemon, host: &mut Host, key: &str, value: &str) {
@@ -52,19 +51,10 @@ fn keys_of_the_assistant_and_the_playground_apply_at_a_reload_and_features_follo
 /// Returns who may store the answers of the MCP server at an address.
 #[track_caller]
 fn cache_scope(address: &str) -> String {
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": { "_meta": meta } });
-    let (message, fields) = (message.to_string(), "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: server/discover");
-    let request = format!(
-        "POST /_docwharf/mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n{fields}\r\n\
-         Content-Length: {}\r\n\r\n{message}",
-        message.len()
-    );
-    let response = http::exchange(http::connect(address), request.as_bytes(), false);
-    let answer: serde_json::Value = serde_json::from_slice(&response.body).expect("JSON");
+    let params = json!({ "_meta": modern_metadata() });
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": params }).to_string();
+    let fields = ["Content-Type: application/json", "MCP-Protocol-Version: 2026-07-28", "Mcp-Method: server/discover"];
+    let answer = http::post(address, MCP_PATH, &fields, message).json();
     answer["result"]["cacheScope"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
 }
 
@@ -78,7 +68,7 @@ fn version_that_waits_is_shown_with_the_markdown_that_it_will_have() {
     host.put("bundle.zip", bundle("one"));
     let mut host = host;
     let daemon = host.run();
-    let staged = reported_address(&host, "staged");
+    let staged = host.reported_address("staged");
     until_status(&staged, "/", 200);
     assert!(http::get(&staged, "/guide.md").text().starts_with("one tide"));
     assert_eq!(http::get(&daemon.address, "/guide.md").status, 503, "no version is active");

@@ -88,6 +88,23 @@ fn every_file_of_the_debian_package_exists_and_its_configuration_is_a_conffile()
     }
 }
 
+#[test]
+fn the_maintainer_scripts_find_units_of_the_host_in_the_same_way() {
+    // dpkg runs each script alone, so none can read the functions from another file.
+    let functions = |script: &str| {
+        let text = read(&format!("packaging/debian/{script}"));
+        let start = text.find("# Prints the units of the host").unwrap_or_else(|| panic!("{script} has no functions"));
+        let last = start + text[start..].find("\nfind_unpackaged_units() {\n").unwrap_or_else(|| panic!("{script}"));
+        let end = last + text[last..].find("\n}\n").unwrap_or_else(|| panic!("{script}"));
+        text[start..end].to_owned()
+    };
+    let expected = functions("postinst");
+    assert!(expected.contains("\nfind_units_of_the_host() {\n"), "{expected}");
+    for script in ["prerm", "postrm"] {
+        assert_eq!(functions(script), expected, "packaging/debian/{script} differs from postinst");
+    }
+}
+
 fn strings(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
 }

@@ -841,8 +841,7 @@ fn health_and_metrics_are_served_on_the_admin_listener() {
     write_site(&origin.path("site"), &[("index.html", "<p>home")]);
     origin.start();
     origin.wait_for_job(&origin.export(&json!({})));
-    let log = origin.log();
-    let admin = log.split("health and metrics are at http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
+    let admin = &origin.admin_address();
     assert_eq!((get(admin, "/livez").status, get(admin, "/readyz").status), (200, 200));
     let metrics = get(admin, "/metrics").text();
     for (state, count) in [("completed", 1), ("queued", 0), ("running", 0), ("failed", 0)] {

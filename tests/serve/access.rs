@@ -14,7 +14,7 @@ use support::h2::{Http2Client, StreamOutcome};
 use support::host::{Host, bundle, large_bundle, toml_string};
 use support::http::{PersistentConnection, Response, exchange, get, request_and_close};
 use support::zip::{deflated, zip};
-use support::{Daemon, HTTP2_SERVERS, KillOnDrop, send_signal, until};
+use support::{Daemon, HTTP2_SERVERS, KillOnDrop, metrics, send_signal, until};
 
 /// The source address of a request that does not choose one.
 const LOCAL: &str = "127.0.0.1";
@@ -34,15 +34,9 @@ fn host() -> Host {
 fn start_and_wait(host: &Host) -> Daemon {
     let log = std::fs::File::create(host.path("messages")).expect("a file");
     let daemon = Daemon::start(host.command(&["run"]).stderr(log));
-    let admin = admin(host);
+    let admin = host.reported_address("admin");
     until("a version is served", || get(&admin, "/readyz").status == 200);
     daemon
-}
-
-fn admin(host: &Host) -> String {
-    let address = || host.status()["daemon"]["admin"][0].as_str().map(str::to_owned);
-    until("the admin listener is open", || address().is_some());
-    address().expect("an address").trim_start_matches("http://").trim_end_matches('/').to_owned()
 }
 
 fn log_text(host: &Host) -> String {
@@ -106,7 +100,7 @@ fn clients_outside_access_allow_get_the_same_403_for_every_request() {
     assert_eq!(Http2Client::open(&with_hyper.address).get("/guide", &[]), expected, "with hyper");
     // Health and metrics have no access control.
     for path in ["/livez", "/readyz", "/metrics"] {
-        assert_eq!(get(&admin(&host), path).status, 200, "{path}");
+        assert_eq!(get(&host.reported_address("admin"), path).status, 200, "{path}");
     }
     // A refusal leaves the connection usable.
     let mut connection = PersistentConnection::open(&daemon.address);
@@ -549,9 +543,7 @@ fn requests_are_not_logged_when_the_access_log_is_off() {
 }
 
 fn dropped_lines(host: &Host) -> u64 {
-    let text = get(&admin(host), "/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix("docwharf_access_log_dropped_lines_total "));
-    line.expect("it is counted").parse().expect("a number")
+    metrics::value(&host.reported_address("admin"), "docwharf_access_log_dropped_lines_total")
 }
 
 #[test]

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::chat_server::{ChatReply, ChatTestServer, stream_beginning};
 use support::h2::{Http2Client, RST_STREAM};
-use support::http::{Response, connect, exchange, get, request};
+use support::http::{self, Response, connect, get, post_request, request};
 use support::{Daemon, HTTP2_SERVERS, docwharf, temporary_folder, until, until_done_in_background, write_site};
 
 const ASK: &str = "/_docwharf/ask";
+const JSON: &str = "Content-Type: application/json";
 const EVENTS: &str = "Accept: text/event-stream";
 
 const PAGES: [(&str, &str); 3] = [
@@ -61,7 +62,7 @@ impl AskSite {
     }
 
     fn post(&self, body: &str, fields: &[&str]) -> Response {
-        post_to(&self.daemon.address, body, fields)
+        http::post(&self.daemon.address, ASK, &[&[JSON], fields].concat(), body)
     }
 
     fn ask(&self, question: &str) -> Response {
@@ -72,28 +73,6 @@ impl AskSite {
     fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("stderr")).unwrap()
     }
-}
-
-fn request_text(address: &str, body: &str, fields: &[&str]) -> String {
-    let mut head =
-        format!("POST {ASK} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {}\r\n", body.len());
-    if !fields.iter().any(|field| field.starts_with("Host:")) {
-        head = format!("{head}Host: {address}\r\n");
-    }
-    for field in fields {
-        head.push_str(field);
-        head.push_str("\r\n");
-    }
-    format!("{head}\r\n{body}")
-}
-
-fn post_to(address: &str, body: &str, fields: &[&str]) -> Response {
-    exchange(connect(address), request_text(address, body, fields).as_bytes(), false)
-}
-
-#[track_caller]
-fn json_of(response: &Response) -> Value {
-    serde_json::from_slice(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.text()))
 }
 
 /// Parses a stream of events: name and data of each.
@@ -125,7 +104,7 @@ fn a_question_is_answered_from_numbered_passages_with_citations() {
     assert_eq!(response.status, 200, "{response:?}");
     assert_eq!(response.header("content-type"), Some("application/json"));
     assert_eq!(response.header("cache-control"), Some("no-store"));
-    let mut answer = json_of(&response);
+    let mut answer = response.json();
     assert!(answer["ms"].take().is_u64());
     assert_eq!(answer["citations"][0]["n"], 1);
     let citation = answer["citations"][0].clone();
@@ -180,8 +159,8 @@ fn a_streamed_answer_has_citations_first_and_done_last() {
     assert_eq!(site.endpoint.requests()[0].body["stream"], true);
     // HTTP/1.0 has no chunks: the end of the connection is that of the body.
     let mut stream = connect(&site.daemon.address);
-    let text = request_text(&site.daemon.address, &body, &[EVENTS]).replacen("HTTP/1.1", "HTTP/1.0", 1);
-    stream.write_all(text.as_bytes()).unwrap();
+    let text = String::from_utf8(post_request(&site.daemon.address, ASK, &[JSON, EVENTS], &body)).unwrap();
+    stream.write_all(text.replacen("HTTP/1.1", "HTTP/1.0", 1).as_bytes()).unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     check(&support::http::parse(&bytes, false));
@@ -213,7 +192,7 @@ fn text_is_passed_on_as_it_arrives_and_a_disconnect_cancels_the_request_to_the_e
     let address = &site.daemon.address;
     for round in 1..=2 {
         let mut stream = connect(address);
-        stream.write_all(request_text(address, &body, &[EVENTS]).as_bytes()).unwrap();
+        stream.write_all(&post_request(address, ASK, &[JSON, EVENTS], &body)).unwrap();
         read_until(&mut stream, "First");
         drop(stream);
         until("the endpoint sees the end of the stream", || site.endpoint.disconnects() == round);
@@ -222,7 +201,7 @@ fn text_is_passed_on_as_it_arrives_and_a_disconnect_cancels_the_request_to_the_e
     site.endpoint.set_replies([ChatReply::Silent(Vec::new())]);
     for (round, accept) in [(3, EVENTS), (4, "Accept: application/json")] {
         let mut stream = connect(address);
-        stream.write_all(request_text(address, &body, &[accept]).as_bytes()).unwrap();
+        stream.write_all(&post_request(address, ASK, &[JSON, accept], &body)).unwrap();
         until("the endpoint is asked", || site.endpoint.requests().len() == round);
         drop(stream);
         until("the endpoint sees the end of the request", || site.endpoint.disconnects() == round);
@@ -291,7 +270,7 @@ fn a_failure_of_the_endpoint_is_502_or_504_and_says_nothing_about_it() {
             assert!(start.elapsed() < Duration::from_secs(10), "{name}");
             assert_eq!(response.status, status, "{name} {accept}: {}", response.text());
             assert_eq!(response.header("content-type"), Some("application/json"), "{name}");
-            let error = json_of(&response)["error"].as_str().unwrap().to_owned();
+            let error = response.json()["error"].as_str().unwrap().to_owned();
             for hidden in ["127.0.0.1", "v1", "401", "key", "trace", "no such model"] {
                 assert!(!error.contains(hidden), "{name}: {error}");
             }
@@ -318,14 +297,14 @@ fn a_failure_of_the_endpoint_is_502_or_504_and_says_nothing_about_it() {
 fn without_passages_the_model_is_not_asked_and_an_answer_without_citations_is_withheld() {
     let site = AskSite::start([ChatReply::text("I just know. [7] [0]")], "", "");
     for question in ["Wie lautet xyzzyplugh qwertzuiop?", "zzzzzz"] {
-        let answer = json_of(&site.ask(question));
+        let answer = site.ask(question).json();
         assert_eq!((&answer["refused"], &answer["answer"]), (&json!("nothing-found"), &json!("")), "{answer}");
         assert_eq!(answer["citations"], json!([]));
     }
     let events = events_of(&site.post(r#"{"question":"xyzzyplugh"}"#, &[EVENTS]));
     assert_eq!(events.last().unwrap().1["refused"], "nothing-found", "{events:?}");
     assert!(site.endpoint.requests().is_empty());
-    let answer = json_of(&site.ask("bowline"));
+    let answer = site.ask("bowline").json();
     assert_eq!((&answer["refused"], &answer["answer"]), (&json!("uncited"), &json!("")), "{answer}");
     assert!(answer["citations"].as_array().unwrap().len() >= 2, "all passages are listed: {answer}");
     let events = events_of(&site.post(r#"{"question":"bowline"}"#, &[EVENTS]));
@@ -340,7 +319,7 @@ fn the_text_of_the_model_is_passed_on_as_text() {
     let text = "<img src=x onerror=alert(1)> ![i](https://evil.example/i.png) [l](javascript:alert(1)) \
                 <script>alert(1)</script> \u{202e}\0 [1]";
     let site = AskSite::start([ChatReply::text(text)], "", "");
-    let answer = json_of(&site.ask("bowline"));
+    let answer = site.ask("bowline").json();
     // Characters that a reader does not see are removed.
     assert_eq!(answer["answer"], text.replace(['\u{202e}', '\0'], ""));
     let urls: Vec<&str> = answer["citations"].as_array().unwrap().iter().map(|c| c["url"].as_str().unwrap()).collect();
@@ -349,7 +328,7 @@ fn the_text_of_the_model_is_passed_on_as_text() {
     let endless = stream_beginning(&vec!["more [1] "; 20_000]);
     assert!(endless.len() > 2 << 20);
     site.endpoint.set_replies([ChatReply::Raw(endless)]);
-    let answer = json_of(&site.ask("bowline"));
+    let answer = site.ask("bowline").json();
     assert_eq!(answer["truncated"], true);
     assert!(answer["answer"].as_str().unwrap().len() < 1 << 20);
 }
@@ -370,7 +349,7 @@ fn requests_that_cannot_be_answered_are_refused() {
     ] {
         let response = site.post(body, &[]);
         assert_eq!(response.status, status, "{body}: {}", response.text());
-        assert!(status == 200 || json_of(&response)["error"].is_string());
+        assert!(status == 200 || response.json()["error"].is_string());
     }
     let large = format!(r#"{{"question":"bowline","x":"{}"}}"#, "y".repeat(70_000));
     assert_eq!(site.post(&large, &[]).status, 413);
@@ -407,7 +386,7 @@ fn questions_are_limited_by_client_by_day_and_by_number_at_a_time() {
     assert!(refused.status == 429 && (1..=86_400).contains(&seconds), "{refused:?}");
     let site = AskSite::start([ChatReply::Silent(stream_beginning(&["First"]))], "parallel = 1", "");
     let mut first = connect(&site.daemon.address);
-    first.write_all(request_text(&site.daemon.address, question, &[EVENTS]).as_bytes()).unwrap();
+    first.write_all(&post_request(&site.daemon.address, ASK, &[JSON, EVENTS], question)).unwrap();
     read_until(&mut first, "First");
     let refused = site.post(question, &[]);
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")), "{refused:?}");
@@ -428,7 +407,7 @@ fn without_an_index_or_an_endpoint_no_question_is_answered() {
     for target in [ASK, "/_docwharf/ask.js", "/_docwharf/ask.css"] {
         assert_eq!(get(&daemon.address, target).status, 404, "{target}");
     }
-    assert_eq!(post_to(&daemon.address, r#"{"question":"bowline"}"#, &[]).status, 404);
+    assert_eq!(http::post(&daemon.address, ASK, &[JSON], r#"{"question":"bowline"}"#).status, 404);
     assert!(!get(&daemon.address, "/_docwharf/search.js").text().contains("\"ask\":"));
 }
 
@@ -488,7 +467,7 @@ fn the_client_of_openai_accepts_the_test_endpoint() {
 fn a_page_that_is_not_to_be_indexed_is_no_passage() {
     let rule = "[[server.headers]]\nsource = \"/ropes*\"\nvalues = { X-Robots-Tag = \"noindex\" }\n";
     let site = AskSite::start([ChatReply::text("It is wet. [1]")], "", rule);
-    let answer = json_of(&site.ask("bowline"));
+    let answer = site.ask("bowline").json();
     let citations = answer["citations"].as_array().unwrap();
     assert!(!citations.is_empty() && citations.iter().all(|citation| citation["title"] == "Tides"), "{answer}");
     let sent = format!("{:?}", site.endpoint.requests());

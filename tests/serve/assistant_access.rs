@@ -2,7 +2,7 @@
 //! here is checked by `crates/serve/src/access_tests.rs`.
 
 use support::h2::Http2Client;
-use support::host::{Host, bundle, toml_string};
+use support::host::{Host, bundle};
 use support::http::{Response, get, request};
 use support::{Daemon, HTTP2_SERVERS, until, until_done_in_background};
 
@@ -33,16 +33,7 @@ const REQUESTS: [(&str, &str, &str); 22] = [
 ];
 
 fn start(http2: &str) -> (Host, Daemon) {
-    let host = Host::bare()
-        .set("server.http2", toml_string(http2))
-        .set("search.enabled", "true")
-        .set("assistant.baseUrl", toml_string("http://127.0.0.1:9/v1"))
-        .set("assistant.model", toml_string("m"))
-        .set("playground.enabled", "true")
-        .set("playground.rewrite", "true")
-        .set("playground.allow", "[{ origin = \"http://127.0.0.1:9\" }]");
-    host.put("bundle.zip", bundle("Moat"));
-    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+    let host = Host::with_assistant(http2, bundle("Moat")).set("playground.rewrite", "true");
     let daemon = host.run();
     (host, daemon)
 }

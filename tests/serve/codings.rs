@@ -11,7 +11,7 @@ use support::disk::SmallDisk;
 use support::host::{Host, toml_string};
 use support::http::{self, Response, gunzip};
 use support::zip::{deflate, deflated, stored, zip};
-use support::{Daemon, until_done_in_background};
+use support::{Daemon, metrics, until_done_in_background};
 
 const BROWSER: &str = "Accept-Encoding: gzip, deflate, br, zstd";
 
@@ -457,8 +457,8 @@ fn status_and_metrics_report_the_codings_of_the_active_version() {
     }
     let line = host.ok(&["status"]).stdout;
     assert!(line.contains("\ncodings    br for 5 files (") && line.contains("; zstd for 4 files ("), "{line}");
-    let admin = status["daemon"]["admin"][0].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/');
-    let metrics = http::get(admin, "/metrics").text();
+    let admin = host.reported_address("admin");
+    let metrics = http::get(&admin, "/metrics").text();
     for line in ["docwharf_coded_files{coding=\"br\"} 5", "docwharf_coded_files{coding=\"zstd\"} 4"] {
         assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
     }
@@ -468,10 +468,8 @@ fn status_and_metrics_report_the_codings_of_the_active_version() {
     // Inflated pages have a separate metric, because they have a separate limit (`server.identityCache`).
     assert!(metrics.contains("\ndocwharf_identity_cache_bytes 0\n"), "{metrics}");
     assert!(metrics.contains("\ndocwharf_answers_held_bytes 0\n"), "{metrics}");
-    let page = get(&daemon, TEXTS[0], "").body.len();
-    let metrics = http::get(admin, "/metrics").text();
-    let line = metrics.lines().find_map(|line| line.strip_prefix("docwharf_identity_cache_bytes "));
-    let bytes: usize = line.and_then(|bytes| bytes.parse().ok()).expect("a number of bytes");
+    let page = get(&daemon, TEXTS[0], "").body.len() as u64;
+    let bytes = metrics::value(&admin, "docwharf_identity_cache_bytes");
     assert!((page..page + 1000).contains(&bytes), "{bytes} for a page of {page}");
 }
 

@@ -12,7 +12,7 @@ use support::host::{self, Host};
 use support::http::{PersistentConnection, connect, get, parse, request, send_bytes};
 use support::zip::{deflated, zip};
 use support::{
-    Daemon, HTTP2_SERVERS, KillOnDrop, SetOnDrop, anonymous_memory_bytes, docwharf, open_descriptors,
+    Daemon, HTTP2_SERVERS, KillOnDrop, SetOnDrop, anonymous_memory_bytes, docwharf, metrics, open_descriptors,
     response_after_stop, run_docwharf, sample_text, serve_site_with_http2, temporary_folder, until, write_site,
 };
 
@@ -763,15 +763,8 @@ fn stalled_clients_of_one_large_text_stay_within_held_bytes_and_free_them() {
     host.put("bundle.zip", zip(&[large, deflated("index.html", "<p>home"), deflated("a.txt", "content of a")]));
     host.ok(&["import", host.path("bundle.zip").to_str().expect("a plain path")]);
     let daemon = host.run();
-    let admin = || host.status()["daemon"]["admin"][0].as_str().map(str::to_owned);
-    until("the admin listener is open", || admin().is_some());
-    let admin = admin().expect("it is open");
-    let admin = admin.trim_start_matches("http://").trim_end_matches('/');
-    let held_bytes = || {
-        let metrics = get(admin, "/metrics").text();
-        let value = metrics.lines().find_map(|line| line.strip_prefix("docwharf_answers_held_bytes "));
-        value.expect("a metric").parse::<u64>().expect("a number")
-    };
+    let admin = host.reported_address("admin");
+    let held_bytes = || metrics::value(&admin, "docwharf_answers_held_bytes");
     assert_served(&daemon.address);
     let before = anonymous_memory_bytes(daemon.pid());
     let readers: Vec<TcpStream> = (0..READERS)

@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 use support::chat_server::{ChatReply, ChatTestServer};
-use support::http::{Response, connect, exchange, get, request};
-use support::{Daemon, temporary_folder, until_done_in_background, write_site};
+use support::http::{Response, get, post, request};
+use support::{Daemon, serve_configured, until_done_in_background};
 
 /// The word by which each hidden instruction is found if it gets through.
 const HIDDEN: &str = "zqhidden";
@@ -119,14 +119,11 @@ struct AgentSite {
 
 impl AgentSite {
     fn start(has_instructions: bool, reply: &str) -> AgentSite {
-        let (endpoint, folder) = (ChatTestServer::start([ChatReply::text(reply)]), temporary_folder());
+        let endpoint = ChatTestServer::start([ChatReply::text(reply)]);
         let pages = pages(has_instructions);
         let pages: Vec<(&str, &str)> = pages.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-        let root = write_site(&folder.path().join("site"), &pages);
-        let config = folder.path().join("config.toml");
-        let text = format!("[assistant]\nbaseUrl = \"{}\"\nmodel = \"test-model\"\n", endpoint.base_url);
-        std::fs::write(&config, text).unwrap();
-        let daemon = Daemon::serve(&root, &["--config", config.to_str().unwrap()]);
+        let config = format!("[assistant]\nbaseUrl = \"{}\"\nmodel = \"test-model\"\n", endpoint.base_url);
+        let (folder, daemon) = serve_configured(&pages, &config);
         let site = AgentSite { endpoint, daemon, _folder: folder };
         until_done_in_background("the index is open", || site.search("bowline").status == 200);
         until_done_in_background("the lists are made", || site.get("/llms.txt").status == 200);
@@ -143,19 +140,14 @@ impl AgentSite {
     }
 
     fn post(&self, resource: &str, accept: &str, body: Value) -> Response {
-        let body = body.to_string();
-        let head = format!(
-            "POST /_docwharf/{resource} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        exchange(connect(&self.daemon.address), format!("{head}{body}").as_bytes(), false)
+        let fields = ["Content-Type: application/json", &format!("Accept: {accept}")];
+        post(&self.daemon.address, &format!("/_docwharf/{resource}"), &fields, body.to_string())
     }
 
     #[track_caller]
     fn message(&self, method: &str, params: Value) -> Value {
         let message = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
-        json_of(&self.post("mcp", "application/json, text/event-stream", message))["result"].clone()
+        self.post("mcp", "application/json, text/event-stream", message).json()["result"].clone()
     }
 
     #[track_caller]
@@ -168,11 +160,6 @@ impl AgentSite {
     fn ask(&self, accept: &str) -> Response {
         self.post("ask", accept, json!({ "question": "bowline knot" }))
     }
-}
-
-#[track_caller]
-fn json_of(response: &Response) -> Value {
-    serde_json::from_slice(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.text()))
 }
 
 /// Panics if a text has a hidden word, or a character that a reader does not see.
@@ -223,14 +210,14 @@ fn hidden_instructions_reach_no_output() {
         // What a reader sees is there.
         assert!(response.text().to_lowercase().contains("bowline"), "{name}: {}", response.text());
     }
-    let found = json_of(&site.search("bowline"));
+    let found = site.search("bowline").json();
     assert_eq!(found["total"], 4, "{found}");
     assert_nothing_hidden_in("search", &found);
     let page = request(&site.daemon.address, "GET", "/_docwharf/search?q=bowline", &["Accept: text/html"]).text();
     assert_nothing_hidden("search page", &page);
     for (number, markup) in HIDING.iter().enumerate() {
         // The answer repeats the question.
-        assert_eq!(json_of(&site.search(&format!("%22{HIDDEN}{number}%22")))["total"], 0, "{markup}");
+        assert_eq!(site.search(&format!("%22{HIDDEN}{number}%22")).json()["total"], 0, "{markup}");
     }
     let listed = site.call("list_pages", json!({}));
     assert_nothing_hidden_in("list_pages", &listed);
@@ -252,7 +239,7 @@ fn hidden_instructions_reach_no_output() {
         let read = site.message("resources/read", json!({ "uri": resource["uri"] }));
         assert_nothing_hidden_in("resources/read", &read);
     }
-    let answer = json_of(&site.ask("application/json"));
+    let answer = site.ask("application/json").json();
     assert_eq!((&answer["answer"], &answer["refused"]), (&json!("A knot [1]."), &Value::Null), "{answer}");
     assert_nothing_hidden_in("ask", &answer);
     let events = site.ask("text/event-stream").text();
@@ -281,7 +268,7 @@ fn visible_instructions_are_quoted_and_change_no_tool_no_request_and_no_link() {
         assert_eq!(hostile.message(method, json!({})), plain.message(method, json!({})), "{method}");
     }
     for site in [&plain, &hostile] {
-        assert_eq!(json_of(&site.ask("application/json"))["refused"], Value::Null);
+        assert_eq!(site.ask("application/json").json()["refused"], Value::Null);
         assert_eq!(site.ask("text/event-stream").status, 200);
     }
     let (expected, found) = (plain.endpoint.requests(), hostile.endpoint.requests());
@@ -303,7 +290,7 @@ fn visible_instructions_are_quoted_and_change_no_tool_no_request_and_no_link() {
         assert_eq!((&found.line, fields(&found.fields)), (&expected.line, fields(&expected.fields)));
     }
     // Links come from the index, and lead to pages of the site.
-    let answer = json_of(&hostile.ask("application/json"));
+    let answer = hostile.ask("application/json").json();
     let citations = answer["citations"].as_array().unwrap();
     let numbers: Vec<u64> = citations.iter().map(|citation| citation["n"].as_u64().unwrap()).collect();
     assert_eq!(numbers, [1, 2], "of the numbers that the model wrote, those of passages: {answer}");

@@ -2,32 +2,30 @@
 
 #![allow(clippy::needless_pass_by_value)] // JSON is written where it is passed
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use support::http::{PersistentConnection, Response, connect, exchange};
-use support::{Daemon, serve_site, temporary_folder, until, write_site};
+use support::http::{PersistentConnection, Response, connect, exchange, post, post_request};
+use support::mcp::{MCP_PATH, modern_metadata};
+use support::{Daemon, serve_configured, serve_site, until};
 
 /// The maximum number of calls at a time (SECURITY.md).
 const MAX_CALLS: usize = 16;
+/// The fields of each request.
+const FIELDS: [&str; 2] = ["Content-Type: application/json", "Accept: application/json, text/event-stream"];
 
 fn request_with(method: &str, version: Option<&str>, mut params: Value) -> Vec<u8> {
-    let mut head = "POST /_docwharf/mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-                    Accept: application/json, text/event-stream\r\n"
-        .to_owned();
+    let mut fields = FIELDS.map(str::to_owned).to_vec();
     if let Some(version) = version {
-        let _ = write!(head, "MCP-Protocol-Version: {version}\r\n");
+        fields.push(format!("MCP-Protocol-Version: {version}"));
         if version == "2026-07-28" {
-            let _ = write!(head, "Mcp-Method: {method}\r\n");
-            params["_meta"] = json!({
-                "io.modelcontextprotocol/protocolVersion": version,
-                "io.modelcontextprotocol/clientCapabilities": {},
-            });
+            fields.push(format!("Mcp-Method: {method}"));
+            params["_meta"] = modern_metadata();
         }
     }
     let body = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params }).to_string();
-    format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    post_request("localhost", MCP_PATH, &fields, body)
 }
 
 fn request(method: &str, params: Value) -> Vec<u8> {
@@ -36,16 +34,6 @@ fn request(method: &str, params: Value) -> Vec<u8> {
 
 fn ping(address: &str) -> Response {
     exchange(connect(address), &request("ping", json!({})), false)
-}
-
-/// Starts `serve` for these files with this configuration.
-fn serve_configured(files: &[(&str, &str)], config: &str) -> (tempfile::TempDir, Daemon) {
-    let dir = temporary_folder();
-    let root = write_site(&dir.path().join("site"), files);
-    let path = dir.path().join("config.toml");
-    std::fs::write(&path, config).unwrap();
-    let daemon = Daemon::serve(&root, &["--config", path.to_str().unwrap()]);
-    (dir, daemon)
 }
 
 /// The number of folders of pages whose list takes long. Each is listed once.
@@ -117,9 +105,7 @@ fn requests_of_a_minute_are_counted_whatever_they_are_and_the_refusal_says_when_
     let send = |bytes: &[u8]| exchange(connect(&daemon.address), bytes, false);
     assert_eq!(ping(&daemon.address).status, 200);
     assert_eq!(send(&request("none/such", json!({}))).status, 200);
-    let malformed = b"POST /_docwharf/mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-                      Content-Length: 1\r\n\r\n{";
-    assert_eq!(send(malformed).status, 400);
+    assert_eq!(post(&daemon.address, MCP_PATH, &FIELDS, "{").status, 400);
     for _ in 0..3 {
         let refused = ping(&daemon.address);
         assert_eq!((refused.status, refused.header("retry-after")), (429, Some("60")));

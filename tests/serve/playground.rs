@@ -1,60 +1,18 @@
 //! The API playground of `serve`: what reaches an API, which addresses are refused, and what no log has.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener};
+use std::io::Write;
+use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use support::api_server::ApiTestServer;
 use support::http::{self, Response};
+use support::mcp::MCP_PATH;
 use support::name_server::NameServer;
 use support::recorded_network::run_in_own_internet;
 use support::tls::CertificateAuthority;
 use support::{Daemon, HTTP2_SERVERS, temporary_folder, write_site};
-
-/// An API on loopback or in a namespace. Its thread ends with the test program.
-struct Api {
-    address: String,
-    requests: Arc<Mutex<Vec<String>>>,
-}
-
-impl Api {
-    /// Starts an API at an address that answers each request with these bytes.
-    fn start(address: &str, response: impl Into<Vec<u8>>) -> Api {
-        let listener = TcpListener::bind(address).expect("the address is free");
-        let address = listener.local_addr().unwrap().to_string();
-        let requests = Arc::<Mutex<Vec<String>>>::default();
-        let (received, response) = (Arc::clone(&requests), response.into());
-        std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                let (mut bytes, mut buffer) = (Vec::new(), [0; 8192]);
-                while !is_complete(&bytes) {
-                    match stream.read(&mut buffer) {
-                        Ok(0) | Err(_) => break,
-                        Ok(count) => bytes.extend_from_slice(&buffer[..count]),
-                    }
-                }
-                received.lock().unwrap().push(String::from_utf8_lossy(&bytes).into_owned());
-                let _ = stream.write_all(&response);
-            }
-        });
-        Api { address, requests }
-    }
-
-    /// Takes the requests since the last call.
-    fn take_requests(&self) -> Vec<String> {
-        std::mem::take(&mut self.requests.lock().unwrap())
-    }
-}
-
-/// Returns whether these bytes are a head and the body that it declares.
-fn is_complete(bytes: &[u8]) -> bool {
-    let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return false };
-    let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    bytes.len() - end - 4 >= length.map_or(0, |length| length.parse().unwrap())
-}
 
 fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
@@ -70,11 +28,9 @@ impl Fixture {
     fn start(files: &[(&str, &str)], config: &str) -> Fixture {
         let folder = temporary_folder();
         let site = write_site(&folder.path().join("site"), files);
-        let path = folder.path().join("c.toml");
         let log = folder.path().join("access.log");
         let config = format!("[access]\nlog = \"json\"\nlogFile = {:?}\n{config}", log.to_str().unwrap());
-        std::fs::write(&path, config).unwrap();
-        let daemon = Daemon::serve(&site, &["--config", path.to_str().unwrap()]);
+        let daemon = Daemon::serve_configured(&site, &folder.path().join("c.toml"), &config);
         Fixture { folder, daemon }
     }
 
@@ -88,20 +44,14 @@ impl Fixture {
     }
 
     fn send_with(&self, fields: &[&str], body: &Value) -> Response {
-        let body = body.to_string();
-        let mut head = format!("POST /_docwharf/playground HTTP/1.1\r\nHost: {}\r\n", self.daemon.address);
-        for field in fields.iter().chain(&["Content-Type: application/json"]) {
-            head.push_str(field);
-            head.push_str("\r\n");
-        }
-        let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
-        http::exchange(http::connect(&self.daemon.address), request.as_bytes(), false)
+        let fields = [fields, &["Content-Type: application/json"]].concat();
+        http::post(&self.daemon.address, "/_docwharf/playground", &fields, body.to_string())
     }
 
     /// Sends a GET request of a page: the status of the playground, and its JSON.
     fn get(&self, url: &str) -> (u16, Value) {
         let response = self.send(&json!({ "method": "GET", "url": url }));
-        (response.status, serde_json::from_slice(&response.body).expect("JSON"))
+        (response.status, response.json())
     }
 }
 
@@ -116,7 +66,7 @@ const LOOPBACK: &str = "addresses = [\"127.0.0.0/8\", \"::1\"]";
 #[test]
 fn a_request_reaches_the_api_and_neither_log_nor_response_fields_have_anything_of_it() {
     let reply = "HTTP/1.1 200 OK\r\nSet-Cookie: planted=1\r\nX-Api: yes\r\nContent-Length: 4\r\n\r\nquay";
-    let api = Api::start("127.0.0.1:0", reply);
+    let api = ApiTestServer::start("127.0.0.1:0", reply);
     let config = format!("[playground]\nenabled = true\n{}", allow(&format!("http://{}", api.address), LOOPBACK));
     // Rules of the bundle concern its own files only.
     let rules = "/*\n  Access-Control-Allow-Origin: *\n  X-Bundle: yes\n";
@@ -124,7 +74,7 @@ fn a_request_reaches_the_api_and_neither_log_nor_response_fields_have_anything_o
     assert_eq!(http::get(&fixture.daemon.address, "/").header("x-bundle"), Some("yes"));
     let url = format!("http://{}/v1/berths?token=s3cret-token", api.address);
     let response = fixture.send(&json!({ "method": "GET", "url": url, "headers": { "X-Key": "s3cret-key" } }));
-    let answer: Value = serde_json::from_slice(&response.body).unwrap();
+    let answer = response.json();
     assert_eq!((response.status, &answer["status"], &answer["body"]), (200, &json!(200), &json!("quay")));
     for name in ["set-cookie", "x-api", "x-bundle", "access-control-allow-origin", "content-security-policy"] {
         assert_eq!(response.header(name), None, "{name}");
@@ -151,7 +101,7 @@ fn a_request_reaches_the_api_and_neither_log_nor_response_fields_have_anything_o
 
 #[test]
 fn a_large_request_arrives_over_both_protocols_and_one_that_is_too_large_gets_413() {
-    let api = Api::start("127.0.0.1:0", ok("got it"));
+    let api = ApiTestServer::start("127.0.0.1:0", ok("got it"));
     let more = format!("{LOOPBACK}\nmethods = [\"POST\"]");
     let allow = allow(&format!("http://{}", api.address), &more);
     let body = "x".repeat(900_000);
@@ -229,11 +179,11 @@ fn an_api_is_reached_only_if_all_of_its_addresses_are_public_and_only_at_those()
                 "nat64.example" => vec![address("64:ff9b::7f00:1")],
                 _ => Vec::new(),
             });
-            let public = Api::start("93.184.216.34:80", ok("public"));
-            let public6 = Api::start("[2606:2800:220:1::7]:80", ok("public"));
-            let own = Api::start("127.0.0.1:80", ok("internal"));
-            let own6 = Api::start("[::1]:80", ok("internal"));
-            let redirecting = Api::start(
+            let public = ApiTestServer::start("93.184.216.34:80", ok("public"));
+            let public6 = ApiTestServer::start("[2606:2800:220:1::7]:80", ok("public"));
+            let own = ApiTestServer::start("127.0.0.1:80", ok("internal"));
+            let own6 = ApiTestServer::start("[::1]:80", ok("internal"));
+            let redirecting = ApiTestServer::start(
                 "93.184.216.34:8080",
                 "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n",
             );
@@ -342,11 +292,6 @@ fn slow_bodies_of_the_playground_leave_the_other_resources_usable() {
         fixture.send(&json!({ "method": "GET", "url": "http://a.example/" })).status == 503
     });
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
-    let length = ping.len();
-    let request = format!(
-        "POST /_docwharf/mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{ping}"
-    );
-    let response = http::exchange(http::connect(address), request.as_bytes(), false);
+    let response = http::post(address, MCP_PATH, &["Content-Type: application/json"], ping);
     assert_eq!(response.status, 200, "{}", response.text());
 }

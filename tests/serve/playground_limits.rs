@@ -1,36 +1,18 @@
 //! The bounds of what an API may answer, through the executable.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::Write;
 
 use serde_json::{Value, json};
-use support::http::{connect, exchange};
-use support::{Daemon, temporary_folder, write_site};
-
-/// Starts an API that answers each request with what `respond` writes. Its thread ends with the test program.
-fn start_api(respond: impl Fn(&mut dyn Write) + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let _ = stream.read(&mut [0; 8192]);
-            respond(&mut stream);
-        }
-    });
-    address
-}
+use support::api_server::ApiTestServer;
+use support::http::post;
+use support::{Daemon, serve_configured};
 
 /// Sends a GET request to this API through the playground: status and JSON of the response.
 fn get_through(daemon: &Daemon, api: &str) -> (u16, Value) {
     let body = json!({ "method": "GET", "url": format!("http://{api}/") }).to_string();
-    let address = &daemon.address;
-    let request = format!(
-        "POST /_docwharf/playground HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let response = exchange(connect(address), request.as_bytes(), false);
-    (response.status, serde_json::from_slice(&response.body).expect("JSON"))
+    let fields = ["Content-Type: application/json", &format!("Origin: http://{}", daemon.address)];
+    let response = post(&daemon.address, "/_docwharf/playground", &fields, body);
+    (response.status, response.json())
 }
 
 #[test]
@@ -39,14 +21,14 @@ fn an_api_with_an_endless_or_oversized_head_gets_502_and_the_playground_goes_on(
         let fields = (0..fields).map(|n| format!("X-{n}: {}\r\n", "v".repeat(value))).collect::<Vec<_>>().concat();
         format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{fields}\r\nok").into_bytes()
     };
-    let fixed = |bytes: Vec<u8>| start_api(move |out| drop(out.write_all(&bytes)));
+    let start = |respond: fn(&mut dyn Write)| ApiTestServer::start_with("127.0.0.1:0", respond).address;
+    let fixed = |bytes: Vec<u8>| ApiTestServer::start("127.0.0.1:0", bytes).address;
     // Until the connection ends.
-    let endless = start_api(|out| {
+    let endless = start(|out| {
         let _ = out.write_all(b"HTTP/1.1 200 OK\r\n");
         while out.write_all(b"X-More: of this field, without an end\r\n").is_ok() {}
     });
-    let many_interim =
-        start_api(|out| while out.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n").is_ok() {});
+    let many_interim = start(|out| while out.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n").is_ok() {});
     let apis = [
         ("255 fields", fixed(head(255, 10)), 200),
         ("257 fields", fixed(head(257, 10)), 502),
@@ -61,11 +43,8 @@ fn an_api_with_an_endless_or_oversized_head_gets_502_and_the_playground_goes_on(
         .map(|(_, api, _)| format!("[[playground.allow]]\norigin = \"http://{api}\"\naddresses = [\"127.0.0.1\"]\n"))
         .collect::<Vec<_>>()
         .concat();
-    let folder = temporary_folder();
-    let site = write_site(&folder.path().join("site"), &[("index.html", "<h1>Quay</h1>")]);
-    let config = folder.path().join("c.toml");
-    std::fs::write(&config, format!("[playground]\nenabled = true\ntimeout = \"2s\"\n{allow}")).unwrap();
-    let daemon = Daemon::serve(&site, &["--config", config.to_str().unwrap()]);
+    let config = format!("[playground]\nenabled = true\ntimeout = \"2s\"\n{allow}");
+    let (_dir, daemon) = serve_configured(&[("index.html", "<h1>Quay</h1>")], &config);
     for (name, api, expected) in &apis {
         let (status, answer) = get_through(&daemon, api);
         assert_eq!(status, *expected, "{name}: {answer}");

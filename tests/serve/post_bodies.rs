@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use support::h2::{DATA, END_HEADERS, HEADERS, Http2Client, StreamOutcome, block};
-use support::host::{Host, bundle, run_concurrently, toml_string};
+use support::host::{Host, bundle, run_concurrently};
 use support::http::{connect, get, parse};
 use support::{Daemon, HTTP2_SERVERS};
 
@@ -28,17 +28,9 @@ fn resources() -> impl Iterator<Item = (&'static str, u32)> {
 
 /// Starts `run` with all resources on.
 fn start(http2: &str) -> (Host, Daemon) {
-    let host = Host::bare()
-        .set("server.http2", toml_string(http2))
-        .set("search.enabled", "true")
+    let host = Host::with_assistant(http2, bundle("Moat"))
         .set("assistant.hosts", format!("[\"{HOST}\"]"))
-        .set("assistant.baseUrl", toml_string("http://127.0.0.1:9/v1"))
-        .set("assistant.model", toml_string("m"))
-        .set("playground.enabled", "true")
-        .set("playground.maxRequest", "1024")
-        .set("playground.allow", "[{ origin = \"http://127.0.0.1:9\" }]");
-    host.put("bundle.zip", bundle("Moat"));
-    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+        .set("playground.maxRequest", "1024");
     let daemon = host.run();
     support::until("the site is served", || get(&daemon.address, "/").status == 200);
     (host, daemon)

@@ -12,7 +12,8 @@ use support::http::{PersistentConnection, Response, connect, exchange, get, gunz
 use support::tls::{CertificateAuthority, tls_handshake};
 use support::zip::{deflated, zip};
 use support::{
-    Daemon, HTTP2_SERVERS, SetOnDrop, serve_site, temporary_folder, until, until_done_in_background, write_site,
+    Daemon, HTTP2_SERVERS, SetOnDrop, serve_configured, serve_site, temporary_folder, until, until_done_in_background,
+    write_site,
 };
 
 const NAME: &str = "docs.example";
@@ -37,15 +38,10 @@ fn search(address: &str, query: &str) -> Response {
     request(address, "GET", &format!("{SEARCH}?{query}"), &[AS_JSON])
 }
 
-#[track_caller]
-fn json(response: &Response) -> Value {
-    serde_json::from_slice(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.text()))
-}
-
 /// The addresses of the results, sorted.
 #[track_caller]
 fn urls(response: &Response) -> Vec<String> {
-    let answer = json(response);
+    let answer = response.json();
     let results = answer["results"].as_array().unwrap_or_else(|| panic!("no results: {answer}"));
     let mut urls: Vec<String> = results.iter().map(|result| result["url"].as_str().unwrap().to_owned()).collect();
     urls.sort_unstable();
@@ -74,7 +70,7 @@ fn serve_pages(more: &[&str]) -> (tempfile::TempDir, Daemon) {
 fn the_first_search_builds_the_index_and_later_ones_have_results() {
     let (_dir, daemon) = serve_site(&PAGES, &[]);
     let first = search(&daemon.address, "q=anchors");
-    assert_eq!((first.status, json(&first)), (503, serde_json::json!({ "indexing": true })));
+    assert_eq!((first.status, first.json()), (503, serde_json::json!({ "indexing": true })));
     assert_eq!((first.header("retry-after"), first.header("cache-control")), (Some("2"), Some("no-store")));
     wait_for_index(&daemon.address, SEARCH);
     let answer = search(&daemon.address, "q=anchors");
@@ -85,11 +81,11 @@ fn the_first_search_builds_the_index_and_later_ones_have_results() {
         assert_eq!(page.status, 200, "{url}");
     }
     // A typing error, a prefix, a section, and nothing at all.
-    assert_eq!(json(&search(&daemon.address, "q=bowlnie"))["corrected"], "bowline");
+    assert_eq!(search(&daemon.address, "q=bowlnie").json()["corrected"], "bowline");
     assert_eq!(urls(&search(&daemon.address, "q=bowl")), ["/guide/ropes.html"]);
     assert_eq!(urls(&search(&daemon.address, "q=anchors&section=/guide")).len(), 2);
     let nothing = search(&daemon.address, "q=zyxwvut");
-    assert_eq!((nothing.status, &json(&nothing)["total"]), (200, &0.into()));
+    assert_eq!((nothing.status, &nothing.json()["total"]), (200, &0.into()));
 }
 
 #[test]
@@ -271,11 +267,7 @@ fn a_base_path_is_part_of_every_address() {
 
 #[test]
 fn a_site_without_search_has_none_of_its_addresses() {
-    let dir = temporary_folder();
-    let root = write_site(&dir.path().join("site"), &PAGES);
-    let config = dir.path().join("off.toml");
-    std::fs::write(&config, "[search]\nenabled = false\n").expect("a file can be written");
-    let daemon = Daemon::serve(&root, &["--config", config.to_str().expect("a name")]);
+    let (_dir, daemon) = serve_configured(&PAGES, "[search]\nenabled = false\n");
     for name in ["search", "search?q=anchors", "search.js", "search.css", "page.css", "opensearch.xml"] {
         assert_eq!(get(&daemon.address, &format!("/_docwharf/{name}")).status, 404, "{name}");
     }
@@ -304,7 +296,7 @@ fn parameters_from_a_socket_cannot_break_an_answer() {
             let response = request(&daemon.address, "GET", &format!("{SEARCH}?{query}"), &[accept]);
             assert_eq!(response.status, status, "{query} {accept}");
             if accept == AS_JSON {
-                assert_eq!(json(&response).get("error").is_some(), status == 400, "{query}");
+                assert_eq!(response.json().get("error").is_some(), status == 400, "{query}");
             } else {
                 assert!(!response.text().contains(['\0', '\u{1b}', '\u{202e}']), "{query}");
             }
@@ -318,7 +310,6 @@ fn parameters_from_a_socket_cannot_break_an_answer() {
 
 #[test]
 fn a_flood_of_searches_is_bounded_and_pages_are_served_meanwhile() {
-    let dir = temporary_folder();
     let words: Vec<String> = (0..2000).map(|number| format!("anchor{number} tide{}", number % 97)).collect();
     // Pages with the same text would count as one.
     let pages: Vec<(String, String)> = (0..40)
@@ -327,10 +318,7 @@ fn a_flood_of_searches_is_bounded_and_pages_are_served_meanwhile() {
         })
         .collect();
     let files: Vec<(&str, &str)> = pages.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-    let root = write_site(&dir.path().join("site"), &[&files[..], &PAGES[..]].concat());
-    let config = dir.path().join("one.toml");
-    std::fs::write(&config, "[search]\nparallel = 1\n").expect("a file can be written");
-    let daemon = Daemon::serve(&root, &["--config", config.to_str().expect("a name")]);
+    let (_dir, daemon) = serve_configured(&[&files[..], &PAGES[..]].concat(), "[search]\nparallel = 1\n");
     wait_for_index(&daemon.address, SEARCH);
     let mut clients: Vec<Http2Client> = (0..5).map(|_| Http2Client::open(&daemon.address)).collect();
     let streams: Vec<Vec<u32>> = clients
@@ -408,11 +396,11 @@ fn site_bundle(name: &str) -> Vec<u8> {
 
 /// Checks that each result of an answer leads to a page, unless the version has changed since the answer.
 fn check_results(address: &str, answer: &Response) {
-    let version = json(answer)["version"].clone();
+    let version = answer.json()["version"].clone();
     for url in urls(answer) {
         let path = url.split('#').next().unwrap();
         let is_explained = || {
-            let is_other = |response: &Response| response.status == 200 && json(response)["version"] != version;
+            let is_other = |response: &Response| response.status == 200 && response.json()["version"] != version;
             get(address, path).status == 200 || is_other(&search(address, "q=anchors"))
         };
         assert!((0..3).any(|_| is_explained()), "{url} of version {version} leads nowhere");
@@ -445,7 +433,7 @@ fn no_result_leads_nowhere_while_versions_are_swapped() {
                     assert_eq!(answer.status, 200, "{answer:?}");
                     check_results(&daemon.address, &answer);
                     answers.fetch_add(1, Ordering::Relaxed);
-                    if json(&answer)["indexing"] == true {
+                    if answer.json()["indexing"] == true {
                         assert_eq!(answer.header("cache-control"), Some("no-store"));
                         indexing.fetch_add(1, Ordering::Relaxed);
                     }
@@ -462,10 +450,10 @@ fn no_result_leads_nowhere_while_versions_are_swapped() {
     println!("{swaps} swaps, {answers:?} answers, {indexing:?} of them from the index of the version before");
     // In the end, the active version has its own index.
     until_done_in_background("the index of the active version is open", || {
-        json(&search(&daemon.address, "q=anchors"))["indexing"] == false
+        search(&daemon.address, "q=anchors").json()["indexing"] == false
     });
     let answer = search(&daemon.address, "q=anchors&limit=50");
     assert_eq!(urls(&answer).len(), 8, "{}", answer.text());
     let active = host.active().expect("a version");
-    assert!(json(&answer)["version"].as_str().expect("an id").starts_with(&active[..12]), "{active}");
+    assert!(answer.json()["version"].as_str().expect("an id").starts_with(&active[..12]), "{active}");
 }

@@ -560,8 +560,7 @@ fn an_invalid_new_key_pair_is_reported_and_the_old_one_stays_in_use() {
     host.put("cert.pem", &other.certificate);
     host.put("key.pem", &other.key);
     until("the new pair is in force", || error().is_empty() && served_certificate() != before);
-    let admin = host.status()["daemon"]["admin"][0].as_str().expect("an address").to_owned();
-    let admin = admin.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let admin = host.reported_address("admin");
     let metrics = get(&admin, "/metrics").text();
     // The first second of the year 2100.
     assert!(metrics.contains("docwharf_tls_certificate_not_after_timestamp_seconds 4102444800"), "{metrics}");
@@ -572,13 +571,10 @@ fn an_expired_key_pair_may_replace_another_expired_one() {
     let authority = CertificateAuthority::new();
     let host = host(&authority.issue_between(&[NAME], 2001, 2002)).set("admin.listen", toml_string("127.0.0.1:0"));
     let _daemon = host.run();
-    let admin = || host.status()["daemon"]["admin"][0].as_str().map(str::to_owned);
-    until("the admin listener is open", || admin().is_some());
-    let admin = admin().expect("it is open");
-    let admin = admin.trim_start_matches("http://").trim_end_matches('/');
+    let admin = host.reported_address("admin");
     let expires_at = |seconds: u64| {
         let sample = format!("docwharf_tls_certificate_not_after_timestamp_seconds {seconds}");
-        get(admin, "/metrics").text().contains(&sample)
+        get(&admin, "/metrics").text().contains(&sample)
     };
     // The first second of 2002.
     until("the first pair is in use", || expires_at(1_009_843_200));
@@ -596,8 +592,7 @@ fn without_tls_there_is_no_certificate_expiry_metric() {
     host.put("bundle.zip", bundle("one"));
     let daemon = host.run();
     until("it is served", || get(&daemon.address, "/").status == 200);
-    let admin = host.status()["daemon"]["admin"][0].as_str().expect("an address").to_owned();
-    let metrics = get(admin.trim_start_matches("http://").trim_end_matches('/'), "/metrics").text();
+    let metrics = get(&host.reported_address("admin"), "/metrics").text();
     assert!(!metrics.contains("not_after_timestamp_seconds "), "{metrics}");
     assert!(metrics.contains("docwharf_access_log_dropped_lines_total 0"), "{metrics}");
 }

@@ -97,7 +97,7 @@ pub(super) fn search(daemon: &Daemon, word: &str) -> Response {
 pub(super) fn answer(daemon: &Daemon, word: &str) -> Value {
     let response = search(daemon, word);
     assert_eq!(response.status, 200, "{}", response.text());
-    serde_json::from_slice(&response.body).expect("JSON")
+    response.json()
 }
 
 /// The number of pages that contain a word.

@@ -29,9 +29,7 @@ fn after_activation_the_index_is_built_and_status_and_metrics_report_it() {
     let text = host.ok(&["status"]).stdout;
     assert!(text.contains("\nsearch     3 pages, 3 sections ("), "{text}");
     assert!(host.log().contains("has a search index of 3 pages with 3 sections"), "{}", host.log());
-    let status = host.status();
-    let admin = status["daemon"]["admin"][0].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/');
-    let metrics = http::get(admin, "/metrics").text();
+    let metrics = http::get(&host.reported_address("admin"), "/metrics").text();
     let bytes = format!("docwharf_search_index_bytes {}", search["bytes"]);
     for line in [
         bytes.as_str(),

@@ -90,9 +90,7 @@ fn a_killed_index_process_is_reported_and_the_build_is_tried_again() {
     assert_eq!(http::get(&daemon.address, "/1.html").status, 200);
     wait_for_index(&host);
     assert!(!partial_index(&host).exists());
-    let status = host.status();
-    let admin = status["daemon"]["admin"][0].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/');
-    let metrics = http::get(admin, "/metrics").text();
+    let metrics = http::get(&host.reported_address("admin"), "/metrics").text();
     for line in
         ["docwharf_search_builds_total{result=\"failed\"} 1", "docwharf_search_builds_total{result=\"built\"} 1"]
     {

@@ -87,7 +87,7 @@ const EFFECTS: &[KeyEffect] = &[
         "playground.maxResponse",
         "\"5MiB\"",
         "1024",
-        |reader| json_of(&reader.try_it("/", ""))["truncated"].to_string(),
+        |reader| reader.try_it("/", "").json()["truncated"].to_string(),
         ["false", "true"],
     ),
     ("playground.perMinute", "60000", "1", |reader| reader.try_it("/", "").status.to_string(), ["200", "429"]),
@@ -106,11 +106,6 @@ const EFFECTS: &[KeyEffect] = &[
         ["200", "403"],
     ),
 ];
-
-#[track_caller]
-fn json_of(response: &Response) -> Value {
-    serde_json::from_slice(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.text()))
-}
 
 /// Starts an API. Its threads end with the test program.
 fn start_api() -> String {
@@ -199,7 +194,7 @@ impl Reader<'_> {
     }
 
     fn answer(&mut self) -> String {
-        json_of(&self.ask())["answer"].as_str().unwrap().to_owned()
+        self.ask().json()["answer"].as_str().unwrap().to_owned()
     }
 
     /// Asks, and returns the body that the endpoint has received.

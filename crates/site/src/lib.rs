@@ -10,8 +10,8 @@
 //! fields. The remaining modules work on sealed versions: [`coding_file`] (Brotli and Zstandard forms of its texts),
 //! [`memfd_arena`] (memory for inflated files), [`link_check`] (broken links), [`external`] (the origins that pages
 //! connect to, and security policies made from them), [`own_policy`] (whether a site's own policies allow scripts),
-//! [`own_search`] (whether a site brings its own search), [`diff`] (the difference between two versions) and [`extract`]
-//! (plain files).
+//! [`own_search`] (whether a site brings its own search), [`diff`] (the difference between two versions) and
+//! [`extract`] (plain files).
 //!
 //! ```
 //! use docwharf_base::model::limits::BundleLimits;

@@ -97,8 +97,8 @@ impl SealedFile {
         Ok(SealedFile { file: directory.open_for_reading(path)?, id: None })
     }
 
-    /// Wraps the image of the version `id` that the process that started this one has opened and passed on. That process
-    /// got it from a [`SealedFile`], which keeps the contract of [`SealedFile::open`].
+    /// Wraps the image of the version `id` that the process that started this one has opened and passed on. That
+    /// process got it from a [`SealedFile`], which keeps the contract of [`SealedFile::open`].
     pub fn from_parent_process(image: File, id: VersionId) -> SealedFile {
         SealedFile { file: image, id: Some(id) }
     }

@@ -13,7 +13,9 @@ use serde_json::Value;
 
 use crate::upstream::{DOMAIN, KEY, Upstream};
 use crate::zip::{deflated, stored, zip};
-use crate::{CommandOutput, Daemon, SetOnDrop, docwharf, http, memory_folder, peak_memory_kib, tar, temporary_folder};
+use crate::{
+    CommandOutput, Daemon, SetOnDrop, docwharf, http, memory_folder, peak_memory_kib, tar, temporary_folder, until,
+};
 
 /// Makes a small bundle; the title of its front page is `text`.
 pub fn bundle(text: &str) -> Vec<u8> {
@@ -97,6 +99,22 @@ impl Host {
     /// Creates a host without a source of bundles.
     pub fn bare() -> Host {
         Host::bare_in(temporary_folder())
+    }
+
+    /// Creates a host with all resources for assistants and an active version of `bundle`. No model and no API listens
+    /// at the addresses of the configuration.
+    #[track_caller]
+    pub fn with_assistant(http2: &str, bundle: impl AsRef<[u8]>) -> Host {
+        let host = Host::bare()
+            .set("server.http2", toml_string(http2))
+            .set("search.enabled", "true")
+            .set("assistant.baseUrl", toml_string("http://127.0.0.1:9/v1"))
+            .set("assistant.model", toml_string("m"))
+            .set("playground.enabled", "true")
+            .set("playground.allow", "[{ origin = \"http://127.0.0.1:9\" }]");
+        host.put("bundle.zip", bundle);
+        host.ok(&["import", &host.path("bundle.zip").display().to_string()]);
+        host
     }
 
     fn bare_in(dir: tempfile::TempDir) -> Host {
@@ -248,6 +266,18 @@ impl Host {
     #[track_caller]
     pub fn status(&self) -> Value {
         self.ok(&["status", "--json"]).json()
+    }
+
+    /// Waits until `status` has the address of a listener of the daemon, such as `admin` or `staged`, and returns it
+    /// without the scheme.
+    #[track_caller]
+    pub fn reported_address(&self, listener: &str) -> String {
+        let mut url = String::new();
+        until("the address is in the status", || {
+            self.status()["daemon"][listener][0].as_str().unwrap_or_default().clone_into(&mut url);
+            !url.is_empty()
+        });
+        url.trim_start_matches("http://").trim_end_matches('/').to_owned()
     }
 
     /// Returns the version id in this field of `status`, or `none`.

@@ -1,8 +1,11 @@
 //! An HTTP/1.1 client that sends exactly the bytes of the test.
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+
+use serde_json::Value;
 
 /// A response as it was received.
 #[derive(Debug, Clone)]
@@ -28,6 +31,12 @@ impl Response {
     /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// Returns the body as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("not JSON ({error}): {}", self.text()))
     }
 }
 
@@ -88,6 +97,26 @@ pub fn exchange<S: Read + Write>(stream: S, request: &[u8], is_head: bool) -> Re
 /// Sends a GET without further fields.
 pub fn get(address: &str, target: &str) -> Response {
     request(address, "GET", target, &[])
+}
+
+/// Returns the bytes of a POST request with a body. `fields` are complete lines without line ends; one for `Host` takes
+/// the place of that of the address.
+pub fn post_request(address: &str, target: &str, fields: &[&str], body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
+    let mut head = format!("POST {target} HTTP/1.1\r\nContent-Length: {}\r\n", body.len());
+    if !fields.iter().any(|field| field.starts_with("Host:")) {
+        let _ = write!(head, "Host: {address}\r\n");
+    }
+    for field in fields {
+        let _ = write!(head, "{field}\r\n");
+    }
+    [head.as_bytes(), b"\r\n", body].concat()
+}
+
+/// Sends a POST request with a body on a new connection. `fields` are those of [`post_request`].
+#[track_caller]
+pub fn post(address: &str, target: &str, fields: &[&str], body: impl AsRef<[u8]>) -> Response {
+    exchange(connect(address), &post_request(address, target, fields, body), false)
 }
 
 /// Decodes a gzip body, which must have one member and nothing after it.

@@ -5,11 +5,14 @@
 // Helpers connect to the servers of a test.
 #![allow(clippy::disallowed_methods)]
 
+pub mod api_server;
 pub mod chat_server;
 pub mod disk;
 pub mod h2;
 pub mod host;
 pub mod http;
+pub mod mcp;
+pub mod metrics;
 pub mod name_server;
 pub mod project_api;
 pub mod proxy;
@@ -342,6 +345,13 @@ impl Daemon {
         Daemon::serve(path, &[&["--config", config.to_str().expect("a name")], more].concat())
     }
 
+    /// Writes a configuration to `config_file` and starts `serve` for the bundle at `path` with it.
+    #[track_caller]
+    pub fn serve_configured(path: &Path, config_file: &Path, config: &str) -> Daemon {
+        std::fs::write(config_file, config).expect("a file can be written");
+        Daemon::serve(path, &["--config", config_file.to_str().expect("a name")])
+    }
+
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.pid()
@@ -418,6 +428,15 @@ pub fn serve_site(files: &[(&str, &str)], more: &[&str]) -> (tempfile::TempDir, 
     let dir = temporary_folder();
     write_site(&dir.path().join("site"), files);
     let daemon = Daemon::serve(&dir.path().join("site"), more);
+    (dir, daemon)
+}
+
+/// Writes files into a temporary folder and starts `docwharf serve` for it with this configuration.
+#[track_caller]
+pub fn serve_configured(files: &[(&str, &str)], config: &str) -> (tempfile::TempDir, Daemon) {
+    let dir = temporary_folder();
+    let root = write_site(&dir.path().join("site"), files);
+    let daemon = Daemon::serve_configured(&root, &dir.path().join("config.toml"), config);
     (dir, daemon)
 }
 

@@ -32,8 +32,8 @@ ip link set lo up
 "#;
 
 /// Sets a network up whose only route leads to a recorder. A pair of `veth` devices is used, because every kernel for
-/// containers has it. The device sends nothing by itself: no ARP, no multicast, no solicitation of routers, no check for
-/// duplicate addresses.
+/// containers has it. The device sends nothing by itself: no ARP, no multicast, no solicitation of routers, no check
+/// for duplicate addresses.
 const RECORDER_SCRIPT: &str = r#"
 ip link add recorder type veth peer name far_end
 if test -d /proc/sys/net/ipv6/conf/recorder; then

@@ -222,7 +222,7 @@ pub const FOLDER_PROJECT: &str = "[[organization]]\nid = \"acme\"\n[[organizatio
 /// Parses the body of a response as JSON.
 #[track_caller]
 pub fn json_body(response: &Response) -> Value {
-    serde_json::from_slice(&response.body).unwrap_or_else(|e| panic!("not JSON ({e}): {}", response.text()))
+    response.json()
 }
 
 /// Returns the error message of a response.

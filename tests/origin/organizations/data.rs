@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::management_api::{TWO_ORGANIZATIONS, search_events};
 use support::http::{PersistentConnection, Response, get};
 use support::test_origin::{FOLDER_PROJECT, JOBS_PATH, TestOrigin, error_message, json_body};
-use support::{peak_memory_kib, run_to_end, until, until_done_in_background, write_site};
+use support::{metrics, peak_memory_kib, run_to_end, until, until_done_in_background, write_site};
 
 pub(super) const SERVER_SECTION: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
 pub(super) const SEARCHES_PATH: &str = "/v1/analytics/docs/searches";
@@ -39,10 +39,8 @@ pub(super) fn random_text(len: usize) -> String {
 
 /// Returns a metric of a resource.
 pub(super) fn metric(origin: &TestOrigin, name: &str, resource: &str) -> u64 {
-    let text = get(&origin.admin_address(), "/metrics").text();
-    let prefix = format!("docwharf_origin_resource_{name}{{resource=\"{resource}\"}} ");
-    let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
-    line.unwrap_or_else(|| panic!("no {prefix}: {text}")).parse().unwrap()
+    let sample = format!("docwharf_origin_resource_{name}{{resource=\"{resource}\"}}");
+    metrics::value(&origin.admin_address(), &sample)
 }
 
 /// Asserts that a response is a refusal with `Retry-After` that names the key of the limit.

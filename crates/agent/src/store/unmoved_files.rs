@@ -1,5 +1,5 @@
-//! The files of the inbox that were imported and could not be moved out of it: those on a read-only medium, for example.
-//! Without this list a restart would import them again, and an old bundle would replace a newer version.
+//! The files of the inbox that were imported and could not be moved out of it: those on a read-only medium, for
+//! example. Without this list a restart would import them again, and an old bundle would replace a newer version.
 
 use std::io;
 

@@ -6,8 +6,9 @@
 //! opened once; a file is opened without following links and without waiting for a named pipe, and that open file is
 //! sealed. No file in the two subfolders is overwritten, whichever user owns them.
 //!
-//! A file that cannot be moved away (on a read-only medium) is not imported again before it changes. The store keeps the
-//! digests of those that were accepted, so that a restart does not import them again: it tries to move them once more.
+//! A file that cannot be moved away (on a read-only medium) is not imported again before it changes. The store keeps
+//! the digests of those that were accepted, so that a restart does not import them again: it tries to move them once
+//! more.
 
 // Other users may write to the inbox, so a path may lead to another file when it is used. See
 // `docwharf_base::directory`.
@@ -128,8 +129,8 @@ fn digest_of(name: &OsStr, fingerprint: &FileFingerprint) -> Digest {
 }
 
 impl BundleInbox {
-    /// Opens the inbox at `dir`, and creates it if it is missing. `unmoved` are the digests of accepted files that could
-    /// not be moved away before.
+    /// Opens the inbox at `dir`, and creates it if it is missing. `unmoved` are the digests of accepted files that
+    /// could not be moved away before.
     pub fn open(dir: &Path, unmoved: impl IntoIterator<Item = Digest>) -> io::Result<BundleInbox> {
         #[allow(clippy::disallowed_methods)] // the operator's path
         std::fs::create_dir_all(dir)?;

@@ -47,27 +47,27 @@ impl RootKind {
 
 /// The number of open elements of each kind of root, in the order of [`RootKind::ALL`].
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct OpenRoots([u32; RootKind::ALL.len()]);
+pub(super) struct OpenRoots([u32; RootKind::ALL.len()]);
 
 impl OpenRoots {
-    pub(crate) fn start(&mut self, root: RootKind) {
+    pub(super) fn start(&mut self, root: RootKind) {
         self.0[root.place()] += 1;
     }
 
     /// Ends a root that has been started.
-    pub(crate) fn end(&mut self, root: RootKind) {
+    pub(super) fn end(&mut self, root: RootKind) {
         self.0[root.place()] -= 1;
     }
 
     /// Returns the greatest kind of root that is open.
-    pub(crate) fn greatest(&self) -> RootKind {
+    pub(super) fn greatest(&self) -> RootKind {
         let open = RootKind::ALL.into_iter().zip(self.0).find(|&(_, open)| open > 0);
         open.map_or(RootKind::Page, |(kind, _)| kind)
     }
 }
 
 /// Whether an element is left out because of its name: it contains navigation, or is not shown as text.
-pub(crate) fn is_left_out_by_name(name: ElementName) -> bool {
+pub(super) fn is_left_out_by_name(name: ElementName) -> bool {
     matches!(
         name,
         ElementName::Header
@@ -81,7 +81,7 @@ pub(crate) fn is_left_out_by_name(name: ElementName) -> bool {
 }
 
 /// Whether an element is left out because of its attributes.
-pub(crate) fn is_left_out_by_attributes(tag: &StartTag<'_>) -> bool {
+pub(super) fn is_left_out_by_attributes(tag: &StartTag<'_>) -> bool {
     is_hidden(tag)
         || tag.has_pagefind_ignore()
         || tag.has_role("navigation")
@@ -96,7 +96,7 @@ pub(crate) fn is_left_out_by_attributes(tag: &StartTag<'_>) -> bool {
 
 /// Whether a reader of the page does not see the element. `html` and `body` are not asked: a page may hide itself until
 /// its script has run.
-pub(crate) fn is_hidden(tag: &StartTag<'_>) -> bool {
+pub(super) fn is_hidden(tag: &StartTag<'_>) -> bool {
     tag.is_aria_hidden()
         || tag.has_hidden()
         || tag.style().is_some_and(|style| hides_text(&style))

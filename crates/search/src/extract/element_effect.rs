@@ -1,4 +1,4 @@
-//! The effect of an open element on the text in it.
+//! The effects of open elements on the text in them.
 
 use super::content_rules::{RootKind, is_left_out_by_attributes, is_left_out_by_name};
 use super::element_name::ElementName;
@@ -46,9 +46,9 @@ impl UnclosedElement {
     }
 }
 
-/// The effect of an open element on the text in it.
+/// The effects that all builders give to elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum ElementEffect {
+pub(crate) enum CommonEffect {
     #[default]
     None,
     /// The text is left out.
@@ -57,6 +57,22 @@ pub(super) enum ElementEffect {
     InHeader(Option<LeftOutElement>),
     Title,
     Root(RootKind),
+}
+
+/// The effects of open elements in a builder: the common ones and its own.
+pub(crate) trait EffectOfElement: Default + From<CommonEffect> {
+    /// Returns the common effect, or `None` if the effect is one of the builder's own.
+    fn common(&self) -> Option<CommonEffect>;
+
+    fn has_effect(&self) -> bool {
+        self.common() != Some(CommonEffect::None)
+    }
+}
+
+/// The effect of an open element on the sections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SectionEffect {
+    Common(CommonEffect),
     Link(LinkStart),
     Code,
     /// `pre`: code that keeps its line feeds.
@@ -67,6 +83,28 @@ pub(super) enum ElementEffect {
         /// The section around the outer list.
         outer: Option<CurrentSection>,
     },
+}
+
+impl SectionEffect {
+    pub(super) const NONE: SectionEffect = SectionEffect::Common(CommonEffect::None);
+}
+
+impl Default for SectionEffect {
+    fn default() -> Self {
+        SectionEffect::NONE
+    }
+}
+
+impl From<CommonEffect> for SectionEffect {
+    fn from(effect: CommonEffect) -> Self {
+        SectionEffect::Common(effect)
+    }
+}
+
+impl EffectOfElement for SectionEffect {
+    fn common(&self) -> Option<CommonEffect> {
+        if let SectionEffect::Common(effect) = self { Some(*effect) } else { None }
+    }
 }
 
 /// The place where a link starts.
@@ -80,13 +118,13 @@ pub(super) struct LinkStart {
     pub(super) is_fragment: bool,
 }
 
-/// The effect of an element in a `header` of which only `h1` is read.
-pub(super) fn header_effect(tag: &StartTag<'_>) -> ElementEffect {
+/// Returns the effect of an element in a `header` of which only `h1` is read.
+pub(super) fn header_effect(tag: &StartTag<'_>) -> CommonEffect {
     if is_left_out_by_attributes(tag) || is_left_out_by_name(tag.name) {
-        ElementEffect::InHeader(Some(LeftOutElement::Whole))
+        CommonEffect::InHeader(Some(LeftOutElement::Whole))
     } else if tag.name == ElementName::Heading(1) {
-        ElementEffect::InHeader(None)
+        CommonEffect::InHeader(None)
     } else {
-        ElementEffect::None
+        CommonEffect::None
     }
 }

@@ -6,11 +6,12 @@
 //! 2. `page_reader` runs the HTML parser and turns its tokens into a stream of three events: a start tag, an end tag,
 //!    and a text with its character references decoded.
 //! 3. `section_builder` follows the open elements by the rules of HTML for omitted and misplaced end tags
-//!    (`open_elements`). It decides for each text whether it counts: which root it lies in, and whether an element
-//!    around it is left out (`content_rules`), also because a style hides it (`hidden_style`).
+//!    (`open_elements`). `reading_scope` decides for each text whether it counts: which root it lies in, and whether an
+//!    element around it is left out (`content_rules`), also because a style hides it (`hidden_style`).
 //! 4. `section_store` collects the sections within the limits.
 //!
-//! The first two layers also serve [`markdown`](crate::markdown), which writes the same content as Markdown.
+//! The first two layers and `reading_scope` also serve [`markdown`](crate::markdown), which writes the same content as
+//! Markdown.
 //!
 //! No document tree is built, so the memory for a page depends on the limits and not on the page. The root is chosen
 //! in the same pass: when the first text in a greater root arrives (`main` is greater than `body`), what has been
@@ -28,6 +29,7 @@ mod hidden_style;
 pub(crate) mod open_elements;
 pub(crate) mod page_facts;
 pub(crate) mod page_reader;
+pub(crate) mod reading_scope;
 mod reference_decoder;
 mod section_builder;
 mod section_store;

@@ -1,18 +1,15 @@
 //! Builds the Markdown of a page from its start tags, end tags and texts.
 
 use crate::extract::MAX_HEADING_CHARS;
-use crate::extract::content_rules::{OpenRoots, RootKind, is_hidden, is_left_out_by_attributes, is_left_out_by_name};
-use crate::extract::element_effect::{LeftOutElement, UnclosedElement};
+use crate::extract::element_effect::{CommonEffect, EffectOfElement, LeftOutElement};
 use crate::extract::element_ends::ElementEnds;
 use crate::extract::element_name::ElementName;
-use crate::extract::open_elements::{MAX_OPEN_ELEMENTS, OpenElements};
-use crate::extract::page_facts::PageFacts;
 use crate::extract::page_reader::PageEventHandler;
+use crate::extract::reading_scope::{ReadingScope, TextPlace};
 use crate::extract::tags::{PageEvent, StartTag};
-use crate::extract::text_buffer::has_visible_text;
 
 use super::content::PageContent;
-use super::element_effect::{MarkdownEffect, OpenedMark, has_line_numbers, header_effect, is_layout_table};
+use super::element_effect::{MarkdownEffect, OpenedMark, has_line_numbers, is_layout_table};
 use super::inline_text::Mark;
 use super::page_head::PageHead;
 use super::table::Table;
@@ -24,24 +21,11 @@ const MAX_LANGUAGE_DISTANCE: usize = 3;
 /// Reads the events of a page and builds its Markdown.
 #[derive(Debug)]
 pub(super) struct MarkdownBuilder {
-    facts: PageFacts,
+    scope: ReadingScope<MarkdownEffect>,
     head: PageHead,
     content: PageContent,
-    elements: OpenElements<MarkdownEffect>,
-    /// The number of open elements beyond [`MAX_OPEN_ELEMENTS`], each of which must have an end tag.
-    deeper_elements: u64,
-    left_out: Option<LeftOutElement>,
-    /// Whether an element that is left out was among those beyond the limit. Its end is not known, so nothing after it
-    /// is read.
-    has_deep_left_out: bool,
-    open_roots: OpenRoots,
-    /// The greatest kind of root in which text has been found.
-    root: RootKind,
-    open_links: u32,
     /// The number of open `code` elements in a paragraph.
     open_code: u32,
-    /// The number of open inline elements that have an effect.
-    inline_effects: u32,
     /// The language that an open element names, and its depth.
     language: Option<(usize, String)>,
 }
@@ -59,18 +43,10 @@ impl PageEventHandler for MarkdownBuilder {
 impl MarkdownBuilder {
     pub(super) fn new(settings: &MarkdownSettings<'_>) -> Self {
         MarkdownBuilder {
-            facts: PageFacts::new(MAX_HEADING_CHARS),
+            scope: ReadingScope::new(MAX_HEADING_CHARS),
             head: PageHead::new(settings),
             content: PageContent::new(),
-            elements: OpenElements::default(),
-            deeper_elements: 0,
-            left_out: None,
-            has_deep_left_out: false,
-            open_roots: OpenRoots::default(),
-            root: RootKind::Page,
-            open_links: 0,
             open_code: 0,
-            inline_effects: 0,
             language: None,
         }
     }
@@ -78,13 +54,13 @@ impl MarkdownBuilder {
     /// Ends all open elements and returns the page.
     pub(super) fn finish(mut self, time_exceeded: bool) -> PageMarkdown {
         self.close_elements(0);
-        let (title, _) = self.facts.take_title();
+        let (title, _) = self.scope.facts.take_title();
         let content = self.content.finish(time_exceeded);
         PageMarkdown {
             title: if title.is_empty() { content.first_h1 } else { title },
             description: self.head.into_description(),
-            lang: self.facts.lang,
-            exclusion: self.facts.exclusion,
+            lang: self.scope.facts.lang,
+            exclusion: self.scope.facts.exclusion,
             text: content.text,
             block_starts: content.block_starts,
             sections: content.sections,
@@ -94,38 +70,25 @@ impl MarkdownBuilder {
 
     fn start_element(&mut self, tag: &StartTag<'_>) {
         let name = tag.name;
-        if self.deeper_elements > 0 || self.elements.len() >= MAX_OPEN_ELEMENTS {
-            self.deeper_elements += u64::from(!name.is_void());
-            self.has_deep_left_out |= !name.is_void() && (is_left_out_by_attributes(tag) || is_left_out_by_name(name));
+        if self.scope.skip_deep(tag) || !self.close_before(name) {
             self.separate_blocks(name);
             return;
         }
-        if !self.close_before(name) {
-            self.separate_blocks(name);
-            return;
-        }
-        if self.left_out.is_none() {
-            self.facts.read_element(tag);
+        if self.scope.is_read() {
+            self.scope.facts.read_element(tag);
             self.head.read_element(tag);
             if name.ends_heading() && self.content.has_heading_text() {
-                self.content.finish_heading(|| self.elements.use_ids());
+                self.content.finish_heading(|| self.scope.use_ids());
             }
-        }
-        if matches!(name, ElementName::Html | ElementName::Body) {
-            self.separate_blocks(name);
-            // The content is in these elements to the end of the page, also after their end tags.
-            if let Some(root) = RootKind::of_element(tag) {
-                self.open_roots.start(root);
-            }
-            return;
         }
         self.separate_blocks(name);
-        let is_foreign = self.elements.holds_foreign_content() || matches!(name, ElementName::Svg | ElementName::Math);
-        if name.is_void() {
-            self.read_void_element(tag);
+        if self.scope.start_page(tag) {
             return;
         }
-        if tag.is_self_closing && is_foreign {
+        if self.scope.has_no_end(tag) {
+            if name.is_void() {
+                self.read_void_element(tag);
+            }
             return;
         }
         let effect = self.element_effect(tag);
@@ -136,11 +99,11 @@ impl MarkdownBuilder {
 
     /// Reads an element without content.
     fn read_void_element(&mut self, tag: &StartTag<'_>) {
-        if self.left_out.is_some() || is_hidden(tag) || tag.has_pagefind_ignore() {
+        if !self.scope.is_void_read(tag) {
             return;
         }
         match tag.name {
-            ElementName::Rule if !self.content.is_inline_only() && self.open_roots.greatest() == self.root => {
+            ElementName::Rule if !self.content.is_inline_only() && self.scope.open_root() == self.scope.root() => {
                 self.content.write_rule();
             }
             ElementName::Void if tag.is_named("img") => {
@@ -153,33 +116,17 @@ impl MarkdownBuilder {
     }
 
     fn element_effect(&mut self, tag: &StartTag<'_>) -> MarkdownEffect {
-        match self.left_out {
-            None => {}
-            Some(LeftOutElement::Whole) => return MarkdownEffect::None,
-            Some(LeftOutElement::ExceptH1) => return header_effect(tag),
+        if self.scope.is_read() && has_line_numbers(tag) {
+            return CommonEffect::LeaveOut(LeftOutElement::Whole).into();
         }
-        if is_left_out_by_attributes(tag) || has_line_numbers(tag) {
-            return MarkdownEffect::LeaveOut(LeftOutElement::Whole);
-        }
-        if tag.name == ElementName::Title && self.facts.start_title() {
-            return MarkdownEffect::Title;
-        }
-        let open_root = self.open_roots.greatest();
-        if is_left_out_by_name(tag.name) {
-            let has_h1 = tag.name == ElementName::Header && open_root > RootKind::Page;
-            return MarkdownEffect::LeaveOut(if has_h1 { LeftOutElement::ExceptH1 } else { LeftOutElement::Whole });
-        }
-        if let Some(root) = RootKind::of_element(tag) {
-            if root > open_root && root > self.root {
-                return MarkdownEffect::OuterRoot {
-                    root,
-                    depth: self.content.depth(),
-                    table: self.content.table.take(),
-                };
+        match self.scope.common_effect(tag) {
+            Some(CommonEffect::Root(root)) if self.scope.is_outer_root(root) => {
+                MarkdownEffect::OuterRoot { root, depth: self.content.depth(), table: self.content.table.take() }
             }
-            return MarkdownEffect::Root(root);
+            Some(effect) => effect.into(),
+            None if self.content.code_block.is_some() => self.effect_in_code_block(tag),
+            None => self.content_effect(tag),
         }
-        if self.content.code_block.is_some() { self.effect_in_code_block(tag) } else { self.content_effect(tag) }
     }
 
     fn effect_in_code_block(&mut self, tag: &StartTag<'_>) -> MarkdownEffect {
@@ -188,7 +135,7 @@ impl MarkdownBuilder {
         {
             code_block.language = code_language::of_code_element(tag);
         }
-        MarkdownEffect::None
+        MarkdownEffect::NONE
     }
 
     /// Returns the effect of an element that is content.
@@ -203,40 +150,40 @@ impl MarkdownBuilder {
             ElementName::Pre => MarkdownEffect::Preformatted,
             ElementName::Block(_) if tag.is_named("blockquote") => {
                 if is_inline_only {
-                    MarkdownEffect::None
+                    MarkdownEffect::NONE
                 } else {
                     MarkdownEffect::Container(self.content.depth())
                 }
             }
             ElementName::Div | ElementName::Block(_) => match code_language::of_element_around_code(tag) {
                 Some(language) => {
-                    self.language = Some((self.elements.len(), language));
+                    self.language = Some((self.scope.elements().len(), language));
                     MarkdownEffect::Language
                 }
-                None => MarkdownEffect::None,
+                None => MarkdownEffect::NONE,
             },
             ElementName::Row if is_in_table => MarkdownEffect::Row,
             ElementName::Cell if is_in_table => MarkdownEffect::Cell,
             ElementName::RowGroup if is_in_table && tag.is_named("thead") => MarkdownEffect::TableHead,
-            _ if is_inline_only => MarkdownEffect::None,
+            _ if is_inline_only => MarkdownEffect::NONE,
             ElementName::List(_) => MarkdownEffect::List,
             ElementName::Li => MarkdownEffect::Container(self.content.depth()),
             ElementName::Dl => MarkdownEffect::DefinitionList,
             ElementName::Table if self.content.table.is_none() && !is_layout_table(tag) => MarkdownEffect::Table,
-            _ => MarkdownEffect::None,
+            _ => MarkdownEffect::NONE,
         }
     }
 
     fn link_effect(&mut self, tag: &StartTag<'_>) -> MarkdownEffect {
         let address = tag.href().filter(|_| self.open_code == 0).and_then(|href| self.head.base().resolve(&href));
-        address.map_or(MarkdownEffect::None, |address| self.mark_effect(Mark::Link(address)))
+        address.map_or(MarkdownEffect::NONE, |address| self.mark_effect(Mark::Link(address)))
     }
 
     fn formatting_effect(&mut self, tag: &StartTag<'_>) -> MarkdownEffect {
         let is_named = |names: &[&str]| names.iter().any(|name| tag.is_named(name));
         // A heading is emphasised as a whole.
         if self.open_code > 0 || self.content.is_in_heading() {
-            MarkdownEffect::None
+            MarkdownEffect::NONE
         } else if is_named(&["tt"]) {
             MarkdownEffect::Code
         } else if is_named(&["em", "i"]) {
@@ -246,7 +193,7 @@ impl MarkdownBuilder {
         } else if is_named(&["del", "s", "strike"]) {
             self.mark_effect(Mark::Strike)
         } else {
-            MarkdownEffect::None
+            MarkdownEffect::NONE
         }
     }
 
@@ -255,15 +202,13 @@ impl MarkdownBuilder {
         if self.content.open_mark(mark.clone()) {
             MarkdownEffect::Mark(OpenedMark { mark, heading_len })
         } else {
-            MarkdownEffect::None
+            MarkdownEffect::NONE
         }
     }
 
     /// Uses the id of an element for the heading that it is in or comes before.
     fn use_anchor(&mut self, tag: &StartTag<'_>, effect: &MarkdownEffect) {
-        // The sign that links to a heading often has the id of the heading, and is left out itself.
-        let is_read = !matches!(effect, MarkdownEffect::LeaveOut(_)) || tag.name == ElementName::A;
-        if self.left_out.is_some() || !is_read {
+        if !self.scope.is_anchor_read(tag, effect) {
             return;
         }
         if let Some(heading) = &mut self.content.heading {
@@ -278,58 +223,44 @@ impl MarkdownBuilder {
     }
 
     fn start_heading(&mut self, tag: &StartTag<'_>, effect: &MarkdownEffect) {
-        let is_read = match effect {
-            MarkdownEffect::LeaveOut(_) => false,
-            MarkdownEffect::InHeader(left_out) => left_out.is_none(),
-            _ => self.left_out.is_none(),
-        };
         let is_in_heading = self.content.heading.is_some() || self.content.is_inline_only();
-        if !is_read || is_in_heading || self.open_roots.greatest() < self.root {
+        let is_read = self.scope.is_content_read(effect) && self.scope.open_root() >= self.scope.root();
+        if !is_read || is_in_heading {
             return;
         }
         match tag.name {
             ElementName::Heading(level) => {
-                self.content.start_heading(self.elements.len(), Some(level), tag.anchor());
+                self.content.start_heading(self.scope.elements().len(), Some(level), tag.anchor());
             }
-            ElementName::Dt => self.content.start_heading(self.elements.len(), None, tag.anchor()),
+            ElementName::Dt => self.content.start_heading(self.scope.elements().len(), None, tag.anchor()),
             _ => {}
         }
     }
 
     /// Adds an element to the open elements, and starts its effect.
     fn push_element(&mut self, tag: &StartTag<'_>, effect: MarkdownEffect) {
-        let is_inline = tag.name.is_inline();
-        let has_effect = !matches!(effect, MarkdownEffect::None);
-        let is_needed = has_effect
-            // Their end tags must not be taken for those of an element that has an effect.
-            || self.inline_effects > 0
-            || self.left_out.is_some()
-            || self.elements.holds_foreign_content();
-        if is_inline && !is_needed {
+        if !self.scope.is_remembered(tag.name, &effect) {
             return;
         }
-        let has_no_other_use = matches!(effect, MarkdownEffect::None | MarkdownEffect::Language);
-        let gives_id_to_heading = tag.name.gives_id_to_heading() && has_no_other_use && self.left_out.is_none();
+        let has_no_other_use = !effect.has_effect() || matches!(effect, MarkdownEffect::Language);
+        let gives_id_to_heading = tag.name.gives_id_to_heading() && has_no_other_use && self.scope.is_read();
         let id = if gives_id_to_heading { tag.anchor() } else { None };
-        self.inline_effects += u32::from(is_inline && has_effect);
         self.start_effect(tag, &effect);
-        if tag.name == ElementName::Dd && self.left_out.is_none() {
+        if tag.name == ElementName::Dd && self.scope.is_read() {
             self.content.start_definition();
         }
-        self.elements.push(tag.name, effect, id.map(String::into_boxed_str));
+        self.scope.push(tag.name, effect, id);
     }
 
     fn start_effect(&mut self, tag: &StartTag<'_>, effect: &MarkdownEffect) {
         match effect {
-            MarkdownEffect::None | MarkdownEffect::Title | MarkdownEffect::Language => {}
-            MarkdownEffect::LeaveOut(element) => self.left_out = Some(*element),
-            MarkdownEffect::InHeader(left_out) => self.left_out = *left_out,
-            MarkdownEffect::Root(root) => self.open_roots.start(*root),
+            MarkdownEffect::Language => {}
+            MarkdownEffect::Common(effect) => self.scope.start_common(*effect),
             MarkdownEffect::OuterRoot { root, .. } => {
-                self.open_roots.start(*root);
+                self.scope.start_common(CommonEffect::Root(*root));
                 self.content.start_root();
             }
-            MarkdownEffect::Mark(opened) => self.open_links += u32::from(matches!(opened.mark, Mark::Link(_))),
+            MarkdownEffect::Mark(opened) => self.scope.open_links += u32::from(matches!(opened.mark, Mark::Link(_))),
             MarkdownEffect::Code => self.open_code += 1,
             MarkdownEffect::Preformatted => self.start_code_block(tag),
             MarkdownEffect::Container(_) if tag.name == ElementName::Li => self.content.start_item(),
@@ -351,28 +282,23 @@ impl MarkdownBuilder {
     }
 
     fn start_code_block(&mut self, tag: &StartTag<'_>) {
-        let around = self.language.as_ref().filter(|(depth, _)| self.elements.len() - depth <= MAX_LANGUAGE_DISTANCE);
+        let around =
+            self.language.as_ref().filter(|(depth, _)| self.scope.elements().len() - depth <= MAX_LANGUAGE_DISTANCE);
         let language = code_language::of_code_element(tag).or_else(|| around.map(|(_, language)| language.clone()));
         self.content.start_code_block(language);
     }
 
     fn read_text(&mut self, text: &str) {
-        if self.facts.is_title_open() {
-            self.facts.push_title(text);
-            return;
-        }
-        let root = self.open_roots.greatest();
-        if self.left_out.is_some() || self.has_deep_left_out || root < self.root {
-            return;
-        }
-        if has_visible_text(text) {
-            if root > self.root {
-                self.root = root;
-                self.content.restart();
+        let place = self.scope.place_text(text);
+        match place {
+            TextPlace::Ignored => return,
+            TextPlace::WhiteSpace => {}
+            TextPlace::Content | TextPlace::FirstInGreaterRoot => {
+                if place == TextPlace::FirstInGreaterRoot {
+                    self.content.restart();
+                }
+                self.content.preceding_anchor = None;
             }
-            self.content.preceding_anchor = None;
-        } else if root > self.root {
-            return;
         }
         self.content.push_text(text, self.open_code > 0);
     }
@@ -381,49 +307,33 @@ impl MarkdownBuilder {
 impl ElementEnds for MarkdownBuilder {
     type Effect = MarkdownEffect;
 
-    fn elements(&mut self) -> &mut OpenElements<MarkdownEffect> {
-        &mut self.elements
-    }
-
-    fn deeper_elements(&mut self) -> &mut u64 {
-        &mut self.deeper_elements
-    }
-
-    fn may_be_in_link(&self) -> bool {
-        self.open_links > 0 || self.left_out.is_some()
-    }
-
-    fn left_out_part(effect: &MarkdownEffect) -> Option<LeftOutElement> {
-        if let MarkdownEffect::LeaveOut(left_out) = effect { Some(*left_out) } else { None }
+    fn scope(&mut self) -> &mut ReadingScope<MarkdownEffect> {
+        &mut self.scope
     }
 
     fn end_element_at(&mut self, depth: usize, name: ElementName, effect: MarkdownEffect) {
         if self.content.heading.as_ref().is_some_and(|heading| heading.depth == depth) {
-            self.content.finish_heading(|| self.elements.use_ids());
+            self.content.finish_heading(|| self.scope.use_ids());
         }
         if self.language.as_ref().is_some_and(|(of, _)| *of == depth) {
             self.language = None;
         }
         self.separate_blocks(name);
-        self.end_effect(name, effect);
+        self.end_effect(effect);
     }
 
-    fn end_effect(&mut self, name: ElementName, effect: MarkdownEffect) {
-        self.inline_effects -= u32::from(name.is_inline() && !matches!(effect, MarkdownEffect::None));
+    fn end_effect(&mut self, effect: MarkdownEffect) {
         match effect {
-            MarkdownEffect::None | MarkdownEffect::Language => {}
-            MarkdownEffect::LeaveOut(_) => self.left_out = None,
-            MarkdownEffect::InHeader(_) => self.left_out = Some(LeftOutElement::ExceptH1),
-            MarkdownEffect::Title => self.facts.end_title(),
-            MarkdownEffect::Root(root) => self.open_roots.end(root),
+            MarkdownEffect::Language => {}
+            MarkdownEffect::Common(effect) => self.scope.end_common(effect),
             MarkdownEffect::OuterRoot { root, depth, table } => {
-                self.open_roots.end(root);
+                self.scope.end_common(CommonEffect::Root(root));
                 self.content.end_containers(depth);
                 // What the table around it has is not content, once there is content in a greater root.
-                self.content.table = table.filter(|_| self.root < root);
+                self.content.table = table.filter(|_| self.scope.root() < root);
             }
             MarkdownEffect::Mark(opened) => {
-                self.open_links -= u32::from(matches!(opened.mark, Mark::Link(_)));
+                self.scope.open_links -= u32::from(matches!(opened.mark, Mark::Link(_)));
                 self.content.end_mark(&opened);
             }
             MarkdownEffect::Code => self.open_code -= 1,
@@ -440,14 +350,8 @@ impl ElementEnds for MarkdownBuilder {
         }
     }
 
-    fn open_again(&mut self, element: UnclosedElement) {
-        self.inline_effects += u32::from(element.name.is_inline());
-        self.left_out = Some(element.left_out);
-        self.elements.push(element.name, MarkdownEffect::LeaveOut(element.left_out), None);
-    }
-
     fn separate_blocks(&mut self, name: ElementName) {
-        if !name.is_block() || self.left_out.is_some() {
+        if !self.scope.separates_blocks(name) {
             return;
         }
         if name == ElementName::LineBreak {

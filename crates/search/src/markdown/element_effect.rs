@@ -1,24 +1,16 @@
 //! The effect of an open element on the Markdown of the text in it.
 
-use crate::extract::content_rules::{RootKind, is_left_out_by_attributes, is_left_out_by_name};
-use crate::extract::element_effect::LeftOutElement;
-use crate::extract::element_name::ElementName;
+use crate::extract::content_rules::RootKind;
+use crate::extract::element_effect::{CommonEffect, EffectOfElement};
 use crate::extract::tags::StartTag;
 
 use super::inline_text::Mark;
 use super::table::Table;
 
 /// The effect of an open element on the text in it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) enum MarkdownEffect {
-    #[default]
-    None,
-    /// The text is left out.
-    LeaveOut(LeftOutElement),
-    /// In a `header` of which only `h1` is read. The value is the part of this element that is left out.
-    InHeader(Option<LeftOutElement>),
-    Title,
-    Root(RootKind),
+    Common(CommonEffect),
     /// A root that is greater than those around it: the containers and the table around it have no effect on it.
     OuterRoot {
         root: RootKind,
@@ -43,22 +35,33 @@ pub(super) enum MarkdownEffect {
     Language,
 }
 
+impl MarkdownEffect {
+    pub(super) const NONE: MarkdownEffect = MarkdownEffect::Common(CommonEffect::None);
+}
+
+impl Default for MarkdownEffect {
+    fn default() -> Self {
+        MarkdownEffect::NONE
+    }
+}
+
+impl From<CommonEffect> for MarkdownEffect {
+    fn from(effect: CommonEffect) -> Self {
+        MarkdownEffect::Common(effect)
+    }
+}
+
+impl EffectOfElement for MarkdownEffect {
+    fn common(&self) -> Option<CommonEffect> {
+        if let MarkdownEffect::Common(effect) = self { Some(*effect) } else { None }
+    }
+}
+
 /// A mark, and the length of the plain text of a heading before it.
 #[derive(Debug)]
 pub(super) struct OpenedMark {
     pub(super) mark: Mark,
     pub(super) heading_len: usize,
-}
-
-/// Returns the effect of an element in a `header` of which only `h1` is read.
-pub(super) fn header_effect(tag: &StartTag<'_>) -> MarkdownEffect {
-    if is_left_out_by_attributes(tag) || is_left_out_by_name(tag.name) {
-        MarkdownEffect::InHeader(Some(LeftOutElement::Whole))
-    } else if tag.name == ElementName::Heading(1) {
-        MarkdownEffect::InHeader(None)
-    } else {
-        MarkdownEffect::None
-    }
 }
 
 /// Whether an element has the numbers of the lines of code, as the highlighters Pygments, Rouge and Chroma write them.

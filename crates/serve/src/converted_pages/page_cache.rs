@@ -17,8 +17,8 @@ use crate::negotiate::{AcceptedCodings, ResponseForm};
 
 /// The maximum size of all pages of a site that are kept, in bytes.
 const MAX_CACHE_BYTES: u64 = 8 << 20;
-/// The largest size with which a page counts, in bytes. The cache refuses a larger entry; then a page would be converted
-/// again by each request. The largest page, with the texts of its sections, can take 4 MiB more.
+/// The largest size with which a page counts, in bytes. The cache refuses a larger entry; then a page would be
+/// converted again by each request. The largest page, with the texts of its sections, can take 4 MiB more.
 const MAX_COUNTED_BYTES: u64 = MAX_CACHE_BYTES * 9 / 10;
 /// The estimated number of pages in a full cache.
 const ESTIMATED_PAGES: usize = 512;

@@ -15,8 +15,8 @@ const RULES_WITH_VALUE: [&str; 4] = ["max-image-preview", "max-snippet", "max-vi
 const COUNTED_ROBOTS: [&str; 3] = ["*", "robots", "googlebot"];
 
 /// Returns whether the rules of a bundle and of its operator ask all robots not to index a decoded address with its
-/// leading slash. The operator's rules replace those of the bundle, as in a response. A `noindex` for every address does
-/// not count: it keeps the site out of public search engines, and says nothing about a page.
+/// leading slash. The operator's rules replace those of the bundle, as in a response. A `noindex` for every address
+/// does not count: it keeps the site out of public search engines, and says nothing about a page.
 pub fn forbids_indexing(bundle: &HeaderFieldRules, operator: &HeaderFieldRules, address: &[u8]) -> bool {
     let counts =
         |pattern: &Pattern, value: Option<&str>| !(pattern.matches_every_address() && value.is_some_and(has_noindex));

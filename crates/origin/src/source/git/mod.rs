@@ -25,6 +25,7 @@ mod output_lines;
 mod process;
 mod process_memory;
 mod sandbox;
+mod sandbox_command;
 mod site_folder;
 
 use std::collections::BTreeMap;
@@ -45,7 +46,7 @@ use sandbox::BuildEnvironment;
 
 pub use address::find_outbound_problem;
 pub use branch::is_branch_name;
-pub use sandbox::Sandbox;
+pub use sandbox_command::Sandbox;
 
 /// Maximum number of file names that a commit lists for each kind of change.
 const MAX_LISTED_FILES: usize = 1000;

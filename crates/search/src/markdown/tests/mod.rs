@@ -171,6 +171,10 @@ fn markdown_characters_in_text_are_escaped() {
         ("<b>1</b>. a", "**1**. a"),
         ("a<br># b<br>1. c", "a\\\n\\# b\\\n1\\. c"),
         ("https://e.org/a_b_c", "https://e.org/a_b_c"),
+        (
+            "<p>Stop. [Click](https://evil.example/)\u{e0041} ![x](https://evil.example/x.png)\u{200b}\u{202e}</p>",
+            "Stop. \\[Click](https://evil.example/) !\\[x](https://evil.example/x.png)",
+        ),
     ]);
 }
 
