@@ -35,8 +35,8 @@ type MetricLabel = [(&'static str, String); 1];
 type TwoMetricLabels = [(&'static str, String); 2];
 type SecondsGauge = Gauge<f64, AtomicU64>;
 
-/// The results of building a search index.
-const SEARCH_BUILD_RESULTS: [&str; 3] = ["built", "failed", "no_space"];
+/// The results of building a search index, or the Markdown of all pages.
+const BUILD_RESULTS: [&str; 3] = ["built", "failed", "no_space"];
 
 fn mcp_labels(operation: McpOperation, outcome: McpOutcome) -> TwoMetricLabels {
     [("operation", operation.name().to_owned()), ("outcome", outcome.name().to_owned())]
@@ -105,6 +105,7 @@ pub struct DaemonMetrics {
     mcp_requests: Family<TwoMetricLabels, Counter>,
     markdown_requests: Family<TwoMetricLabels, Counter>,
     search_builds: Family<MetricLabel, Counter>,
+    markdown_builds: Family<MetricLabel, Counter>,
     search_build_seconds: SecondsGauge,
     search_index_bytes: Gauge,
     search_ready: Gauge,
@@ -160,6 +161,7 @@ impl DaemonMetrics {
             mcp_requests: Family::default(),
             markdown_requests: Family::default(),
             search_builds: Family::default(),
+            markdown_builds: Family::default(),
             search_build_seconds: SecondsGauge::default(),
             search_index_bytes: Gauge::default(),
             search_ready: Gauge::default(),
@@ -265,8 +267,11 @@ impl DaemonMetrics {
         for outcome in QueryOutcome::ALL {
             self.queries.get_or_create_owned(&[("outcome", outcome.name().to_owned())]);
         }
-        for result in SEARCH_BUILD_RESULTS {
+        let help = "Builds of the Markdown of all pages of a version, by result";
+        registry.register("markdown_builds", help, self.markdown_builds.clone());
+        for result in BUILD_RESULTS {
             self.search_builds.get_or_create_owned(&[("result", result.to_owned())]);
+            self.markdown_builds.get_or_create_owned(&[("result", result.to_owned())]);
         }
     }
 
@@ -327,8 +332,14 @@ impl DaemonMetrics {
 
     /// Counts the end of building a search index; `result` is `built`, `failed` or `no_space`.
     pub fn count_search_build(&self, result: &str) {
-        debug_assert!(SEARCH_BUILD_RESULTS.contains(&result));
+        debug_assert!(BUILD_RESULTS.contains(&result));
         self.search_builds.get_or_create(&[("result", result.to_owned())]).inc();
+    }
+
+    /// Counts the end of building the Markdown of all pages; `result` is `built`, `failed` or `no_space`.
+    pub fn count_markdown_build(&self, result: &str) {
+        debug_assert!(BUILD_RESULTS.contains(&result));
+        self.markdown_builds.get_or_create(&[("result", result.to_owned())]).inc();
     }
 
     /// Sets the duration of the last build of a search index.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind};
 use docwharf_base::model::site_path::is_page;
 use docwharf_base::model::units::format_size;
+use docwharf_search::site_markdown::MAX_LLMS_BYTES;
 use docwharf_site::sealed_version::SealedVersion;
 
 /// The maximum duration of a build. At the lowest priority, a build takes many times longer on a host under load.
@@ -21,6 +22,8 @@ const MAX_BUILD_TIME: Duration = Duration::from_hours(6);
 const MAX_BYTES_PER_HTML_BYTE: u64 = 8;
 /// The number of bytes of HTML for which an index and its parts need one byte of disk space, at most.
 const HTML_BYTES_PER_INDEX_BYTE: u64 = 2;
+/// The number of bytes of HTML for which the compressed Markdown needs one byte of disk space, at most.
+const HTML_BYTES_PER_MARKDOWN_BYTE: u64 = 2;
 /// The disk space that every build may use, in bytes.
 const MIN_DISK_BYTES: u64 = 64 << 20;
 /// Interval between checks of the disk space.
@@ -77,6 +80,17 @@ impl<'a> BuildLimits<'a> {
 /// Returns the disk space that an index and its parts need, at most, in bytes.
 pub fn estimate_index_bytes(version: &SealedVersion) -> u64 {
     html_bytes(version) / HTML_BYTES_PER_INDEX_BYTE
+}
+
+/// Returns the disk space that the Markdown of all pages needs, at most, in bytes: the compressed pages, and
+/// `llms-full.txt` with its gzip form.
+pub(super) fn estimate_markdown_bytes(version: &SealedVersion) -> u64 {
+    max_markdown_bytes(html_bytes(version))
+}
+
+fn max_markdown_bytes(html_bytes: u64) -> u64 {
+    let list_bytes = html_bytes.min(MAX_LLMS_BYTES as u64);
+    html_bytes / HTML_BYTES_PER_MARKDOWN_BYTE + list_bytes + list_bytes / 2
 }
 
 /// Returns the size of the content of all HTML files in bytes.
@@ -195,6 +209,10 @@ mod tests {
         assert_eq!(max_disk_bytes(0), 64 << 20);
         assert_eq!(max_disk_bytes(1 << 20), 72 << 20);
         assert_eq!(max_disk_bytes(u64::MAX), u64::MAX);
+        // The compressed pages, and a list that has a bound.
+        assert_eq!(max_markdown_bytes(0), 0);
+        assert_eq!(max_markdown_bytes(16 << 20), (8 + 16 + 8) << 20);
+        assert_eq!(max_markdown_bytes(1 << 30), (512 + 32 + 16) << 20);
     }
 
     #[test]

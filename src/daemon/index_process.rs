@@ -44,6 +44,7 @@ use docwharf_site::rules::robots_tag::X_ROBOTS_TAG;
 use docwharf_site::rules::{RedirectRule, RuleAction, RuleDraft, RuleSet};
 use docwharf_site::sealed_version::SealedVersion;
 
+use super::build_product::BuildProduct;
 use super::index_limits::{BuildLimits, ProcessMemory};
 use super::index_settings::IndexSettings;
 
@@ -79,16 +80,6 @@ const INDEX_NICENESS: i32 = 19;
 const PROGRESS_WORD: &str = "progress ";
 /// The beginning of the line with the report.
 const REPORT_WORD: &str = "report ";
-
-/// The product of a build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BuildProduct {
-    /// The search index.
-    SearchIndex,
-    /// The file with the Markdown of all pages. The report has the numbers of pages and bytes.
-    SiteMarkdown,
-}
 
 /// The result of building an index.
 #[derive(Debug, Clone, Serialize, Deserialize)]

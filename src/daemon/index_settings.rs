@@ -6,7 +6,10 @@ use std::sync::Arc;
 use crate::config::search::SearchConfig;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
+use docwharf_serve::AssistantSettings;
 use docwharf_site::lookup::AddressSettings;
+
+use super::build_product::BuildProduct;
 
 /// The settings that decide what an index contains.
 #[derive(Debug, Clone)]
@@ -43,39 +46,43 @@ impl IndexSettings {
     }
 }
 
-/// The settings of the search that are in force.
+/// The settings of the search and of the Markdown of all pages that are in force.
 #[derive(Debug, Clone)]
 pub(super) struct SearchConfigInForce {
     /// `[search]`.
     pub(super) config: SearchConfig,
     /// The settings of the index.
     pub(super) index: IndexSettings,
+    needs_markdown: bool,
 }
 
 impl SearchConfigInForce {
-    /// Combines `[search]` with the settings by which the server resolves addresses, and `assistant.markdown`.
+    /// Combines `[search]` with the settings by which the server resolves addresses, and `[assistant]`.
     pub(super) fn new(
         config: SearchConfig,
         addresses: AddressSettings,
-        has_markdown: bool,
+        assistant: &AssistantSettings,
     ) -> Arc<SearchConfigInForce> {
-        let index = IndexSettings::new(addresses, config.exclude.clone()).with_markdown(has_markdown);
-        Arc::new(SearchConfigInForce { config, index })
+        let index = IndexSettings::new(addresses, config.exclude.clone()).with_markdown(assistant.markdown);
+        Arc::new(SearchConfigInForce { config, index, needs_markdown: assistant.needs_site_markdown() })
     }
 
-    /// Returns what identifies the index of a version; `None` if there is none, because the search is off.
-    pub(super) fn index_key(&self, id: VersionId) -> Option<IndexKey> {
-        let (settings, markdown) = (self.index.digest(), self.index.markdown_digest());
-        self.config.enabled.then_some(IndexKey { id, settings, markdown })
+    /// Returns what identifies a product of a version; `None` if nothing that is on needs it.
+    pub(super) fn key(&self, id: VersionId, product: BuildProduct) -> Option<ProductKey> {
+        let (is_needed, settings) = match product {
+            BuildProduct::SearchIndex => (self.config.enabled, self.index.digest()),
+            BuildProduct::SiteMarkdown => (self.needs_markdown, self.index.markdown_digest()),
+        };
+        is_needed.then_some(ProductKey { id, product, settings })
     }
 }
 
-/// A version, and the digests of the settings of its index and of the Markdown of its pages.
+/// A version, a product of it, and the digest of its settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct IndexKey {
+pub(super) struct ProductKey {
     pub(super) id: VersionId,
+    pub(super) product: BuildProduct,
     pub(super) settings: Digest,
-    pub(super) markdown: Digest,
 }
 
 #[cfg(test)]

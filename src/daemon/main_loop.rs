@@ -330,8 +330,7 @@ impl MainLoop {
             }
             // The rules decide which pages the index has, too.
             let addresses = config.sync_settings.gate.address_settings.clone();
-            let has_markdown = config.assistant.markdown;
-            search_settings.send_replace(SearchConfigInForce::new(config.search.clone(), addresses, has_markdown));
+            search_settings.send_replace(SearchConfigInForce::new(config.search.clone(), addresses, &config.assistant));
         }
         if change.assistant {
             self.waiting_site.set_assistant_settings(config.assistant.without_ask());

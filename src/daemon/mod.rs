@@ -9,6 +9,7 @@ mod analytics_damage;
 #[cfg(feature = "analytics")]
 mod analytics_delivery;
 mod build_failures;
+mod build_product;
 mod build_turn;
 mod commands;
 mod configuration;
@@ -17,13 +18,14 @@ mod encoder_process;
 mod error;
 mod inbox;
 mod index_check;
+mod index_job;
 mod index_limits;
 mod index_process;
 mod index_settings;
 mod listeners;
 mod main_loop;
-mod markdown_file;
 mod notify;
+mod open_product;
 #[cfg(feature = "origin")]
 mod origin;
 mod own_programs;
@@ -41,6 +43,7 @@ mod reporter;
 mod scrub;
 mod search_index;
 mod search_on_demand;
+mod search_parts;
 mod served_version;
 mod server;
 mod site_listeners;
@@ -50,13 +53,12 @@ mod temporary_folder;
 mod throttle;
 mod waiting_version_site;
 
+pub use build_product::BuildProduct;
 pub use derived_space::find_space_problem;
 pub use encoder_process::{ENCODER_COMMAND, EncoderTask, run_encoder};
 pub use error::DaemonError;
 pub use index_limits::estimate_index_bytes;
-pub use index_process::{
-    BuildProduct, INDEX_COMMAND, IndexProgress, IndexReport, IndexTask, build_in_process, run_index_builder,
-};
+pub use index_process::{INDEX_COMMAND, IndexProgress, IndexReport, IndexTask, build_in_process, run_index_builder};
 pub use index_settings::IndexSettings;
 pub use listeners::{bind, listeners, load_tls, open_log};
 #[cfg(feature = "origin")]

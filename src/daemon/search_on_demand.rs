@@ -21,7 +21,8 @@ use docwharf_base::model::version::VersionId;
 use docwharf_search::index::SearchIndex;
 use docwharf_serve::Site;
 
-use super::index_process::{BuildProduct, IndexProgress, IndexTask, build_in_process};
+use super::build_product::BuildProduct;
+use super::index_process::{IndexProgress, IndexTask, build_in_process};
 use super::index_settings::IndexSettings;
 use super::temporary_folder::TemporaryFolder;
 

@@ -32,7 +32,7 @@ use docwharf_serve::access_log::AccessLog;
 use docwharf_serve::listener::{self, HttpListener};
 use docwharf_serve::tls::ServerTls;
 use docwharf_serve::watchdog::{HEARTBEAT_INTERVAL, Watchdog};
-use docwharf_serve::{OpeningGuard, Site, SiteSettings};
+use docwharf_serve::{OpeningGuard, Site, SiteMarkdownSource, SiteSettings};
 use docwharf_site::mapping;
 
 use super::build_turn::BuildTurn;
@@ -45,7 +45,8 @@ use super::passed_sockets::{PassedSockets, StoredSockets, take_passed_sockets};
 #[cfg(feature = "analytics")]
 use super::reader_recording::{self, ReaderRecording, RecordingParts};
 use super::reporter::DescribeError;
-use super::search_index::{SearchParts, maintain_search_index};
+use super::search_index::maintain_search_index;
+use super::search_parts::SearchParts;
 use super::served_version::warn_about_rules;
 use super::server::{StopSignals, build_runtime, server_result};
 use super::task::default_thread_count;
@@ -199,6 +200,8 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     if is_served {
         site.set_search_settings(Arc::new(config.site_search_settings()));
         site.set_assistant_settings(Some(Arc::new(config.assistant.clone())));
+        // From the first request on: only the index process makes the Markdown of all pages.
+        site.set_site_markdown_source(SiteMarkdownSource::Program);
         site.set_playground_settings(config.playground.to_site_settings());
     }
     #[cfg(feature = "analytics")]
@@ -292,7 +295,7 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
         stopped.clone(),
     ));
     let addresses = config.sync_settings.gate.address_settings.clone();
-    let in_force = SearchConfigInForce::new(config.search.clone(), addresses, config.assistant.markdown);
+    let in_force = SearchConfigInForce::new(config.search.clone(), addresses, &config.assistant);
     let (search_settings, settings) = watch::channel(in_force);
     let search_parts = SearchParts {
         site: Arc::clone(&site),

@@ -441,6 +441,26 @@ const BOUNDS: &[(&str, &[Constant])] = &[
             ("crates/search/src/site_markdown/llms.rs", "MAX_LLMS_BYTES"),
         ],
     ),
+    (
+        "builds of the Markdown of all pages in a temporary folder",
+        &[("crates/serve/src/converted_pages/file_queue.rs", "MAX_WAITING_SITES")],
+    ),
+    (
+        "time and disk space of such a build",
+        &[
+            ("crates/serve/src/converted_pages/temporary_file.rs", "MAX_FILE_TIME"),
+            ("crates/serve/src/converted_pages/temporary_file.rs", "MIN_FILE_BYTES"),
+            ("crates/serve/src/converted_pages/temporary_file.rs", "MAX_FILE_BYTES"),
+            ("crates/serve/src/converted_pages/file_queue.rs", "RETRY_DELAY"),
+        ],
+    ),
+    (
+        "open files of such builds",
+        &[
+            ("crates/serve/src/converted_pages/file_queue.rs", "MAX_OPEN_FILES"),
+            ("crates/serve/src/converted_pages/file_queue.rs", "MAX_OPEN_BYTES"),
+        ],
+    ),
     ("characters of a question", &[("crates/search/src/page/response.rs", "MAX_QUERY_CHARS")]),
     (
         "results of a question",

@@ -1,16 +1,19 @@
 //! The stored Markdown of a version: it is used again after a restart, and made again when it is damaged, of another
-//! format or of other settings; kills and full disks leave nothing that is used.
+//! format or of other settings; kills and full disks leave nothing that is used, and the daemon never makes it itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use support::disk::SmallDisk;
 use support::host::{Host, toml_string};
 use support::http::get;
 use support::{Daemon, until_done_in_background};
 
-use super::search_helpers::{identity, import, index_process, large_site, wait_for_end_of};
+use super::search_helpers::{
+    identity, import, index_process, large_site, signal_process, wait_for_end_of, wait_for_index,
+};
 use support::zip::{deflated, zip};
 
 /// The length of the end of the file: numbers, digests, checksums, and eight bytes that mark it.
@@ -149,12 +152,12 @@ fn stored_markdown_that_is_damaged_of_another_format_or_of_other_settings_is_mad
     };
     for (case, bytes) in [("a changed bit", &flipped), ("a byte less", &cut), ("nothing", &Vec::new())] {
         replace(&markdown_file(&host), bytes);
-        check_made_again(&host, case, "it is made again");
+        check_made_again(&host, case, "it is rebuilt");
         // The order of the pages in the file depends on the threads that have made them.
         assert_eq!(fs::read(markdown_file(&host)).unwrap().len(), original.len(), "{case}");
     }
     change_format_number(&markdown_file(&host));
-    check_made_again(&host, "another format", "which this program does not read; it is made again");
+    check_made_again(&host, "another format", "which this program does not read; it is rebuilt");
     assert_eq!(fs::read(markdown_file(&host)).unwrap().len(), original.len());
     // What the lists leave out depends on this key, and so do the links on the base path.
     host.change("search.exclude", "[\"/private/*\"]");
@@ -191,16 +194,112 @@ fn a_kill_while_the_markdown_is_made_leaves_nothing_that_is_used() {
     host.ok(&["store", "verify"]);
 }
 
+/// Waits until lists are refused because they could not be made, while pages are still converted. The daemon makes none
+/// itself.
+#[track_caller]
+fn check_lists_are_refused(daemon: &Daemon) {
+    until_done_in_background("a list is refused", || {
+        get(&daemon.address, "/llms.txt").header("retry-after") == Some("60")
+    });
+    assert!(get(&daemon.address, "/7.md").text().starts_with("# Page 7 of bowline\n"));
+    for path in ["/llms.txt", "/llms-full.txt", "/.well-known/llms.txt"] {
+        let refused = get(&daemon.address, path);
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("60")), "{path}");
+        assert!(refused.text().contains("the log of the server has the reason"), "{path}");
+    }
+    check_no_build_in_daemon(daemon);
+}
+
+/// Checks that no thread of the daemon makes the file.
+#[track_caller]
+fn check_no_build_in_daemon(daemon: &Daemon) {
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().flatten();
+    let names: Vec<String> = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok()).collect();
+    assert!(!names.is_empty() && names.iter().all(|name| name.trim() != "docwharf-md"), "{names:?}");
+}
+
+#[track_caller]
+fn check_metric(host: &Host, line: &str) {
+    let status = host.status();
+    let admin = status["daemon"]["admin"][0].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/');
+    let metrics = get(admin, "/metrics").text();
+    assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+}
+
 #[test]
-fn without_disk_space_a_warning_says_so_and_pages_are_converted_on_request() {
+fn without_the_search_the_markdown_is_stored_too() {
+    let host = Host::bare().set("search.enabled", "false").set("server.codings", "[]");
+    import(&host, bundle());
+    let id = host.active().unwrap();
+    let (daemon, before) = run_until_stored(&host);
+    check_pages(&daemon);
+    check_no_build_in_daemon(&daemon);
+    drop(daemon);
+    let (daemon, after) = run_until_stored(&host);
+    check_pages(&daemon);
+    assert_eq!((after, builds(&host, &id)), (before, 1), "it is not made again: {}", host.log());
+    assert!(!derived(&host).join("search").exists());
+}
+
+#[test]
+fn a_reload_that_turns_a_list_on_has_the_markdown_made() {
+    let off = ["assistant.markdown", "assistant.llms", "assistant.mcp"];
+    let mut host = off.into_iter().fold(host(), |host, key| host.set(key, "false"));
+    import(&host, bundle());
+    let daemon = host.run_logged();
+    wait_for_index(&host);
+    assert_eq!(get(&daemon.address, "/llms.txt").status, 404);
+    host.change("assistant.llms", "true");
+    daemon.signal("HUP");
+    until_done_in_background("the Markdown is stored", || markdown_file(&host).is_file());
+    until_done_in_background("the list is answered", || get(&daemon.address, "/llms.txt").status == 200);
+    check_no_build_in_daemon(&daemon);
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_makes_the_markdown_is_started_three_times_and_lists_are_refused_then() {
+    let host = host().set("admin.listen", toml_string("127.0.0.1:0"));
+    import(&host, large_site("bowline", 16));
+    let daemon = host.run_logged();
+    let partial = || derived(&host).join(".markdown.new");
+    let failures = || host.log().matches("cannot build the Markdown of version").count();
+    for attempt in 1..=3 {
+        let mut process = None;
+        until_done_in_background("the Markdown is being made", || {
+            // Not the process of the index, which has ended when there is such a folder.
+            process = if partial().exists() { index_process(daemon.pid()) } else { None };
+            process.is_some()
+        });
+        signal_process(process.unwrap(), Signal::KILL);
+        until_done_in_background("the failure is logged", || failures() == attempt);
+    }
+    let log = host.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("cannot build the Markdown")).collect();
+    assert!(warnings.iter().all(|line| line.contains("the index process has ended")), "{warnings:?}");
+    assert!(warnings[0].contains("trying again later") && warnings[2].contains("the next version or start"));
+    check_lists_are_refused(&daemon);
+    assert!(!derived(&host).join("markdown").exists() && !partial().exists());
+    check_metric(&host, "docwharf_markdown_builds_total{result=\"failed\"} 3");
+    check_metric(&host, "docwharf_search_builds_total{result=\"built\"} 1");
+    drop(daemon);
+    let daemon = host.run_logged();
+    until_done_in_background("the next start makes it", || markdown_file(&host).is_file());
+    assert!(wait_for_list(&daemon).contains("[Page 7](/7.md)"));
+    check_metric(&host, "docwharf_markdown_builds_total{result=\"built\"} 1");
+}
+
+#[test]
+fn without_disk_space_a_warning_says_so_and_lists_are_refused() {
     let disk = SmallDisk::new("size=24m");
     // The index is made first, and fits.
-    let host = host().set("store.path", toml_string(disk.path("store").to_str().unwrap()));
+    let host = host()
+        .set("store.path", toml_string(disk.path("store").to_str().unwrap()))
+        .set("admin.listen", toml_string("127.0.0.1:0"));
     import(&host, large_site("bowline", 6));
     let without_markdown = ["assistant.markdown", "assistant.llms", "assistant.mcp"];
     let mut host = without_markdown.into_iter().fold(host, |host, key| host.set(key, "false"));
     let daemon = host.run_logged();
-    super::search_helpers::wait_for_index(&host);
+    wait_for_index(&host);
     drop(daemon);
     for key in without_markdown {
         host.remove(key);
@@ -209,19 +308,19 @@ fn without_disk_space_a_warning_says_so_and_pages_are_converted_on_request() {
     let daemon = host.run_logged();
     until_done_in_background("the warning is logged", || {
         let log = host.log();
-        let warning = log.lines().find(|line| line.contains("cannot make the Markdown of version"));
-        warning.is_some_and(|line| line.contains("WARN") && line.contains("its pages are converted on request"))
+        let warning = log.lines().find(|line| line.contains("the Markdown of version"));
+        warning.is_some_and(|line| line.contains("WARN") && line.contains("pages are converted on request"))
     });
     let warning = host.log();
-    let warning = warning.lines().find(|line| line.contains("cannot make the Markdown")).unwrap();
+    let warning = warning.lines().find(|line| line.contains("the Markdown of version")).unwrap();
     assert!(warning.contains(" are needed; ") && !warning.contains("NoSpace"), "it says why: {warning}");
     assert!(!derived(&host).join("markdown").exists() && !derived(&host).join(".markdown.new").exists());
-    assert!(get(&daemon.address, "/7.md").text().starts_with("# Page 7 of bowline\n"));
-    // The list is made in a temporary folder, which is on another disk.
-    assert!(wait_for_list(&daemon).contains("[Page 7](/7.md)"));
+    check_lists_are_refused(&daemon);
+    check_metric(&host, "docwharf_markdown_builds_total{result=\"no_space\"} 1");
     drop(daemon);
     disk.remove_fillers();
     let daemon = host.run_logged();
     until_done_in_background("with space it is made", || markdown_file(&host).is_file());
     assert!(get(&daemon.address, "/8.md").text().starts_with("# Page 8 of bowline\n"));
+    assert!(wait_for_list(&daemon).contains("(/8.md)"));
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::host::Host;
 use support::http::{self, Response};
@@ -141,4 +142,9 @@ pub(super) fn wait_for_end_of(process: u32) {
     until_within(Duration::from_mins(1), "the index process has ended", || {
         !Path::new(&format!("/proc/{process}")).exists()
     });
+}
+
+pub(super) fn signal_process(process: u32, signal: Signal) {
+    let pid = Pid::from_raw(process.try_into().unwrap()).unwrap();
+    kill_process(pid, signal).expect("the process runs");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use support::disk::SmallDisk;
 use support::host::{Host, toml_string};
@@ -12,7 +12,7 @@ use support::{Daemon, http, until_done_in_background};
 
 use super::search_helpers::{
     active_index, answer, bundle, count_pages, import, index_process, large_site, partial_index, process_file, search,
-    searchable_host, wait_for_end_of, wait_for_error, wait_for_index, wait_for_index_process,
+    searchable_host, signal_process, wait_for_end_of, wait_for_error, wait_for_index, wait_for_index_process,
 };
 
 #[test]
@@ -70,11 +70,6 @@ fn kill_in_build(daemon: &mut Daemon, host: &Host) {
     daemon.signal("KILL");
     daemon.wait(Duration::from_secs(20));
     wait_for_end_of(process);
-}
-
-fn signal_process(process: u32, signal: Signal) {
-    let pid = Pid::from_raw(process.try_into().unwrap()).unwrap();
-    kill_process(pid, signal).expect("the process runs");
 }
 
 #[test]

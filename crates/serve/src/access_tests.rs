@@ -26,7 +26,7 @@ use crate::recording::agents::AgentClassifier;
 use crate::recording::{Recorder, RecordingSettings};
 use crate::search::{SEARCH_RESOURCES, test_indexes};
 use crate::test_versions::version_with_files;
-use crate::{AssistantSettings, Site, SiteSettings};
+use crate::{AssistantSettings, Site, SiteMarkdownSource, SiteSettings};
 
 const PEER: Peer = Peer {
     address: std::net::SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 7)),
@@ -64,7 +64,7 @@ fn site() -> Arc<Site> {
     build_site_markdown(&version, &build_settings(&site), &target, &BuildProgress::default()).unwrap();
     let markdown = SiteMarkdown::open(&target, version.id).unwrap();
     site.set_version(version);
-    site.set_site_markdown_expected(true);
+    site.set_site_markdown_source(SiteMarkdownSource::Program);
     site.set_site_markdown(Some(Arc::new(markdown)));
     site.set_search_settings(Arc::new(test_indexes::settings()));
     let ask = AskSettings {

@@ -47,6 +47,11 @@ impl Default for AssistantSettings {
 }
 
 impl AssistantSettings {
+    /// Returns whether the site serves what the file with the Markdown of all pages has, to readers, agents or a model.
+    pub fn needs_site_markdown(&self) -> bool {
+        self.markdown || self.llms || self.mcp || self.ask.is_some()
+    }
+
     /// Returns the same settings for a preview, in which no question is answered.
     #[must_use]
     pub fn without_ask(&self) -> AssistantSettings {

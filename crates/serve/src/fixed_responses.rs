@@ -114,6 +114,12 @@ pub fn no_version(is_head: bool) -> Response<ResponseBody> {
     with_retry_after(response, FIRST_VERSION_RETRY_SECONDS)
 }
 
+/// Returns the 503 response for `llms.txt` and `llms-full.txt` if the list of the pages could not be made.
+pub(super) fn list_failed(is_head: bool) -> Response<ResponseBody> {
+    let text = "503: the list of the pages could not be made; the log of the server has the reason\n";
+    text_response(StatusCode::SERVICE_UNAVAILABLE, PLAIN_TEXT_TYPE, "no-store", text, is_head)
+}
+
 /// Returns a 400 response. With `close`, the connection ends, because later bytes on it cannot be interpreted safely.
 pub fn bad_request(is_head: bool, close: bool) -> Response<ResponseBody> {
     let mut response =
@@ -189,6 +195,7 @@ mod tests {
             (page_not_found as Make, 404, HTML_TYPE, "max-age=60"),
             (file_not_found, 404, PLAIN_TEXT_TYPE, "max-age=60"),
             (no_version, 503, HTML_TYPE, "no-store"),
+            (list_failed, 503, PLAIN_TEXT_TYPE, "no-store"),
             (|is_head| bad_request(is_head, false), 400, PLAIN_TEXT_TYPE, "no-store"),
             (|is_head| bad_request(is_head, true), 400, PLAIN_TEXT_TYPE, "no-store"),
             (forbidden, 403, PLAIN_TEXT_TYPE, "no-store"),

@@ -134,6 +134,7 @@ pub mod watchdog;
 
 pub use ask::{AskOutcome, AskStatistics};
 pub use assistant_settings::{AskSettings, AssistantSettings};
+pub use converted_pages::SiteMarkdownSource;
 pub use markdown_statistics::{MarkdownEndpoint, MarkdownOutcome, MarkdownStatistics};
 pub use named_host::HostList;
 pub use playground::PlaygroundOutcome;

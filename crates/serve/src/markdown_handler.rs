@@ -21,9 +21,9 @@ use docwharf_site::sealed_version::SealedVersion;
 
 use super::assistant_settings::AssistantSettings;
 use super::body::ResponseBody;
-use super::converted_pages::{ConvertedFile, MarkdownForm, PendingPage};
+use super::converted_pages::{ConvertedFile, FileProspect, MarkdownForm, PendingPage};
 use super::entity_tag::EntityTag;
-use super::fixed_responses::{BUSY_RETRY_SECONDS, with_retry_after};
+use super::fixed_responses::{BUSY_RETRY_SECONDS, list_failed, with_retry_after};
 use super::header_pool;
 use super::held_bytes::{HELD, HeldBytesGuard};
 use super::markdown_statistics::MarkdownEndpoint;
@@ -35,6 +35,8 @@ use super::site::Site;
 
 /// The Retry-After while the list of the pages is made, in seconds.
 const BUILDING_RETRY_SECONDS: u32 = 5;
+/// The Retry-After after the list could not be made, in seconds.
+const FAILED_RETRY_SECONDS: u32 = 60;
 const MARKDOWN_TYPE: &str = "text/markdown; charset=utf-8";
 const LLMS_TYPE: &str = "text/plain; charset=utf-8";
 pub(super) const LLMS_PATH: &str = "llms.txt";
@@ -256,10 +258,10 @@ fn respond_with_llms(
         };
         return representation.respond(context);
     }
-    if let Some(version) = context.shared_version() {
-        site.markdown.request_file(version, settings);
+    match context.shared_version().map(|version| site.markdown.request_file(&version, settings)) {
+        Some(FileProspect::Failed) => with_retry_after(list_failed(context.is_head()), FAILED_RETRY_SECONDS),
+        Some(FileProspect::Pending) | None => respond_later(BUILDING_RETRY_SECONDS),
     }
-    respond_later(BUILDING_RETRY_SECONDS)
 }
 
 fn respond_later(retry_seconds: u32) -> Response<ResponseBody> {

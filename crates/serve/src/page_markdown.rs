@@ -14,10 +14,10 @@ use super::site::Site;
 /// reading the page takes ([`MAX_EXTRACT_TIME`](docwharf_search::extract::MAX_EXTRACT_TIME) at most), so it must not be
 /// called on a serving thread.
 ///
-/// A program that reads pages reads many of them. So without a file of this version, the site starts to make it.
+/// A program that reads pages reads many of them. So without a file of this version, the site requests it.
 pub fn find(site: &Site, version: &Arc<SealedVersion>, file: usize) -> Option<Arc<PageMarkdown>> {
     if site.markdown.file_of(version).is_none() {
-        site.markdown.request_file(Arc::clone(version), build_settings(site));
+        site.markdown.request_file(version, build_settings(site));
     }
     find_in(&site.markdown, &site.settings.base_path, version, file)
 }

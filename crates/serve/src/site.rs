@@ -167,7 +167,7 @@ impl Site {
         }
         self.retained_versions.remove(id);
         self.retained_versions.remove_expired();
-        self.markdown.clear();
+        self.markdown.begin_version(id);
         self.invalidate_responses();
         self.version_changes.send_replace(());
     }

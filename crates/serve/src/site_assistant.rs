@@ -6,6 +6,7 @@ use docwharf_search::site_markdown::SiteMarkdown;
 
 use super::ask::AskStatistics;
 use super::assistant_settings::AssistantSettings;
+use super::converted_pages::SiteMarkdownSource;
 use super::markdown_statistics::MarkdownStatistics;
 use super::mcp_statistics::McpStatistics;
 use super::playground::PlaygroundOutcome;
@@ -51,10 +52,10 @@ impl Site {
         self.markdown.set_file(file);
     }
 
-    /// Sets whether the program makes the file for [`set_site_markdown`](Site::set_site_markdown). If not, the site
-    /// makes it when `llms.txt` is first requested. False before the first call.
-    pub fn set_site_markdown_expected(&self, is_expected: bool) {
-        self.markdown.set_file_expected(is_expected);
+    /// Sets the source of the file for [`set_site_markdown`](Site::set_site_markdown). Before the first call, the site
+    /// makes it when `llms.txt` is first requested.
+    pub fn set_site_markdown_source(&self, source: SiteMarkdownSource) {
+        self.markdown.set_source(source);
     }
 
     /// Replaces the settings of `[playground]` from the next request on; `None` turns it off. Without a call, it is

@@ -48,6 +48,9 @@ pub struct MarkdownReport {
     pub seconds: f64,
 }
 
+/// Decides, by the size of the file in bytes, whether a build goes on.
+pub type MayContinue<'a> = &'a (dyn Fn(u64) -> io::Result<()> + Sync);
+
 /// Writes the Markdown of all pages of a version into `target`, a folder without such a file. After an error, a part of
 /// the file may be left in it.
 pub fn build_site_markdown(
@@ -55,6 +58,18 @@ pub fn build_site_markdown(
     settings: &BuildSettings,
     target: &Directory,
     progress: &BuildProgress,
+) -> io::Result<MarkdownReport> {
+    build_site_markdown_within(version, settings, target, progress, &|_| Ok(()))
+}
+
+/// Writes the file as [`build_site_markdown`] does. `may_continue` is called before each page, and before each write
+/// with the size that the file then has in bytes. An error of it ends the build and is returned.
+pub fn build_site_markdown_within(
+    version: &SealedVersion,
+    settings: &BuildSettings,
+    target: &Directory,
+    progress: &BuildProgress,
+    may_continue: MayContinue<'_>,
 ) -> io::Result<MarkdownReport> {
     let start = Instant::now();
     let pages: Vec<usize> = (0..version.index().len()).filter(|&file| is_page(version.index().path(file))).collect();
@@ -68,27 +83,31 @@ pub fn build_site_markdown(
         sitemap: read_sitemaps(version),
         pages,
         next: AtomicUsize::new(0),
-        output: Mutex::new(FileOutput::new(target.create_file(FILE_NAME, FILE_MODE)?)),
+        may_continue,
+        output: Mutex::new(FileOutput::new(target.create_file(FILE_NAME, FILE_MODE)?, may_continue)),
     };
     builder.write_pages()?;
     builder.finish(start)
 }
 
 /// The file that is being written.
-struct FileOutput {
+struct FileOutput<'a> {
     file: File,
+    may_continue: MayContinue<'a>,
     hasher: crc32fast::Hasher,
     len: u64,
     records: Vec<MarkdownRecord>,
     listed: Vec<ListedPage>,
 }
 
-impl FileOutput {
-    fn new(file: File) -> Self {
-        FileOutput { file, hasher: crc32fast::Hasher::new(), len: 0, records: Vec::new(), listed: Vec::new() }
+impl<'a> FileOutput<'a> {
+    fn new(file: File, may_continue: MayContinue<'a>) -> Self {
+        let (records, listed) = (Vec::new(), Vec::new());
+        FileOutput { file, may_continue, hasher: crc32fast::Hasher::new(), len: 0, records, listed }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        (self.may_continue)(self.len + bytes.len() as u64)?;
         self.file.write_all(bytes)?;
         self.hasher.update(bytes);
         self.len += bytes.len() as u64;
@@ -131,6 +150,7 @@ struct FileBuilder<'a> {
     version: &'a SealedVersion,
     settings: &'a BuildSettings,
     progress: &'a BuildProgress,
+    may_continue: MayContinue<'a>,
     /// The pages that can be listed, by file.
     candidates: HashMap<usize, CandidatePage>,
     sitemap: HashMap<usize, SitemapEntry>,
@@ -138,7 +158,7 @@ struct FileBuilder<'a> {
     pages: Vec<usize>,
     /// The next page to read.
     next: AtomicUsize,
-    output: Mutex<FileOutput>,
+    output: Mutex<FileOutput<'a>>,
 }
 
 impl FileBuilder<'_> {
@@ -176,6 +196,9 @@ impl FileBuilder<'_> {
     }
 
     fn write_page(&self, file: usize, deflater: &mut Deflater, coded: &mut Vec<u8>) -> io::Result<()> {
+        // A page may take seconds and have no Markdown.
+        let written = self.output.lock().len;
+        (self.may_continue)(written)?;
         let base_path = &self.settings.addresses.base_path;
         let Some(markdown) = render_file(self.version, file, base_path) else { return Ok(()) };
         let json = serde_json::to_vec(&markdown)?;
@@ -239,7 +262,7 @@ impl FileBuilder<'_> {
         let llms_gzip = output.len;
         output.write_gzip(llms)?;
         let llms_full = output.len;
-        let mut written = FileOutput::new(output.file.try_clone()?);
+        let mut written = FileOutput::new(output.file.try_clone()?, self.may_continue);
         written.records = std::mem::take(&mut output.records);
         let read = |file: usize| written.read_page(file);
         write_llms_full(&listed, base_path, MAX_LLMS_BYTES, read, |piece| output.write(piece.as_bytes()))?;

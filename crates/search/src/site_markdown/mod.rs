@@ -1,7 +1,7 @@
 //! The Markdown of all pages of a version in one file, with its `llms.txt` and `llms-full.txt`.
 //!
-//! [`build_site_markdown`] writes the file into an empty folder; [`SiteMarkdown::open`] maps it. It has, one after the
-//! other (`file_format`):
+//! [`build_site_markdown`] writes the file into an empty folder, [`build_site_markdown_within`] as long as its caller
+//! permits it; [`SiteMarkdown::open`] maps it. It has, one after the other (`file_format`):
 //!
 //! - the pages, each as JSON that is compressed with DEFLATE,
 //! - the two texts (`llms`), each followed by its gzip form,
@@ -19,7 +19,7 @@ mod open_file;
 #[cfg(test)]
 mod tests;
 
-pub use build::{MarkdownReport, build_site_markdown};
+pub use build::{MarkdownReport, MayContinue, build_site_markdown, build_site_markdown_within};
 pub use file_format::FORMAT_NUMBER;
 pub use llms::{LlmsText, MAX_LLMS_BYTES, MAX_LLMS_PAGES};
 pub use open_file::{SiteMarkdown, SiteMarkdownError};

@@ -69,6 +69,36 @@ fn every_page_has_its_markdown_in_the_file() {
 }
 
 #[test]
+fn build_ends_before_the_write_or_the_page_that_its_caller_does_not_permit() {
+    let version = seal_site(&PAGES);
+    let (_folder, report) = build(&version);
+    // Whether it is built, and the size of the file, if this is called with the size and the number of the call.
+    let build_within = |may_continue: MayContinue<'_>| {
+        let folder = tempfile::tempdir().unwrap();
+        let target = Directory::open(folder.path()).unwrap();
+        let settings = BuildSettings { threads: 1, ..settings() };
+        let built = build_site_markdown_within(&version, &settings, &target, &BuildProgress::default(), may_continue);
+        (built.map_err(|error| error.kind()).map(|_| ()), folder.path().join(FILE_NAME).metadata().unwrap().len())
+    };
+    let within = |max_bytes: u64| {
+        build_within(&|bytes| if bytes > max_bytes { Err(std::io::ErrorKind::StorageFull.into()) } else { Ok(()) })
+    };
+    assert_eq!(within(report.bytes), (Ok(()), report.bytes));
+    for max_bytes in [0, 1, report.bytes / 2, report.bytes - 1] {
+        let (built, bytes) = within(max_bytes);
+        assert_eq!(built, Err(std::io::ErrorKind::StorageFull), "{max_bytes}");
+        assert!(bytes <= max_bytes, "{bytes} of {max_bytes}");
+    }
+    // A page is not read after the caller wants no more, however many there are.
+    let calls = std::sync::atomic::AtomicUsize::new(0);
+    let stopped = build_within(&|_| {
+        calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Err(std::io::ErrorKind::Interrupted.into())
+    });
+    assert_eq!((stopped, calls.into_inner()), ((Err(std::io::ErrorKind::Interrupted), 0), 1));
+}
+
+#[test]
 fn lists_leave_out_pages_that_ask_for_it_and_name_the_markdown_of_the_site_itself() {
     let version = seal_site(&PAGES);
     let (folder, _) = build(&version);

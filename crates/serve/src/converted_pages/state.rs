@@ -1,14 +1,9 @@
 //! The Markdown of a site: the file that was made beforehand, and the pages that were converted on request.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
-
-use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::Digest;
-use docwharf_base::thread_priority::lower_to_minimum;
+use docwharf_base::model::version::VersionId;
 use docwharf_search::index::BuildSettings;
 use docwharf_search::site_markdown::{SiteMarkdown, render_file};
 use docwharf_site::sealed_version::SealedVersion;
@@ -17,30 +12,23 @@ use crate::negotiate::AcceptedCodings;
 use crate::search::{PendingResult, QueryThreads};
 
 use super::MAX_CONVERSIONS;
+use super::file_progress::{FileProspect, SiteMarkdownSource};
+use super::file_queue::FileQueue;
 use super::page_cache::{ConvertedFile, MarkdownPage, PageCache};
-use super::temporary_file::build_in_temporary_folder;
+use super::site_file::SiteFile;
 
 /// The largest page, in bytes of HTML, that a serving thread reads from the file that was made beforehand. It takes
 /// less than a millisecond.
 const MAX_INLINE_PAGE_BYTES: u64 = 256 << 10;
-/// The time after which the file is made again on request, if that has failed.
-const RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// The threads that convert pages, for all sites of this process.
 static CONVERSION_THREADS: LazyLock<Arc<QueryThreads>> = LazyLock::new(|| Arc::new(QueryThreads::new("markdown")));
 
-/// Locked while a thread makes the file of a site: those of other sites wait.
-static BUILD_TURN: Mutex<()> = Mutex::new(());
-
 /// The Markdown of a site.
 #[derive(Debug, Default)]
 pub(crate) struct MarkdownState {
-    /// The file with all pages of a version, once it is made.
-    file: ArcSwapOption<SiteMarkdown>,
-    /// Whether the program makes the file, so that it is not made on request.
-    is_file_expected: AtomicBool,
-    /// Whether a thread makes the file because of a request, or has failed lately.
-    is_building: AtomicBool,
+    /// The file with all pages.
+    file: Arc<SiteFile>,
     cache: PageCache,
 }
 
@@ -59,28 +47,29 @@ impl PendingPage {
 impl MarkdownState {
     /// Sets the file.
     pub(crate) fn set_file(&self, file: Option<Arc<SiteMarkdown>>) {
-        self.file.store(file);
+        self.file.set(file);
     }
 
-    /// Sets whether the program makes the file.
-    pub(crate) fn set_file_expected(&self, is_expected: bool) {
-        self.is_file_expected.store(is_expected, Ordering::Relaxed);
+    /// Sets the source of the file.
+    pub(crate) fn set_source(&self, source: SiteMarkdownSource) {
+        self.file.set_source(source);
     }
 
-    /// Discards the pages that were converted.
-    pub(crate) fn clear(&self) {
+    /// Begins to serve a version: discards the pages that were converted, and the file of another version.
+    pub(crate) fn begin_version(&self, id: VersionId) {
+        self.file.begin_version(id);
         self.cache.clear();
     }
 
-    /// Returns the file of a version if it was made by the program, or on request with these settings.
+    /// Returns the file of a version if its lists are those to serve: it was made by the program, or on request with
+    /// these settings.
     pub(crate) fn file_in_force(&self, version: &SealedVersion, settings: Digest) -> Option<Arc<SiteMarkdown>> {
-        let is_expected = self.is_file_expected.load(Ordering::Relaxed);
-        self.file_of(version).filter(|file| is_expected || file.settings() == settings)
+        self.file.in_force(version, settings)
     }
 
     /// Returns the file of a version, if it is made.
     pub(crate) fn file_of(&self, version: &SealedVersion) -> Option<Arc<SiteMarkdown>> {
-        self.file.load_full().filter(|file| file.version() == version.id)
+        self.file.of(version)
     }
 
     /// Returns the page if that, and its form for a client that accepts these codings, takes no time.
@@ -145,29 +134,35 @@ impl MarkdownState {
         PendingPage(CONVERSION_THREADS.submit(MAX_CONVERSIONS, convert))
     }
 
-    /// Starts a thread that makes the file of a version, unless the program makes it, or a thread was started lately.
-    pub(crate) fn request_file(self: &Arc<Self>, version: Arc<SealedVersion>, settings: BuildSettings) {
-        if self.is_file_expected.load(Ordering::Relaxed) || self.is_building.swap(true, Ordering::Relaxed) {
-            return;
+    /// Requests the file of a version from the queue of all sites, unless the program makes it. Returns whether it will
+    /// be there.
+    pub(crate) fn request_file(
+        self: &Arc<Self>,
+        version: &Arc<SealedVersion>,
+        settings: BuildSettings,
+    ) -> FileProspect {
+        self.request_file_from(&FileQueue::shared(), version, settings)
+    }
+
+    /// Requests the file as [`MarkdownState::request_file`] does, from this queue.
+    pub(super) fn request_file_from(
+        &self,
+        queue: &Arc<FileQueue>,
+        version: &Arc<SealedVersion>,
+        settings: BuildSettings,
+    ) -> FileProspect {
+        if let Err(prospect) = self.file.request(version.id) {
+            return prospect;
         }
-        let state = Arc::clone(self);
-        let build = move || {
-            lower_to_minimum();
-            let turn = BUILD_TURN.lock();
-            let built = build_in_temporary_folder(&version, &settings);
-            drop(turn);
-            match built {
-                Ok(file) => state.set_file(Some(Arc::new(file))),
-                Err(error) => {
-                    let id = version.id.short();
-                    tracing::warn!("cannot make the Markdown of version {id}: {error}; the next request tries again");
-                    std::thread::sleep(RETRY_DELAY);
-                }
-            }
-            state.is_building.store(false, Ordering::Relaxed);
-        };
-        if std::thread::Builder::new().name("docwharf-md".to_owned()).spawn(build).is_err() {
-            self.is_building.store(false, Ordering::Relaxed);
+        if !queue.add(&self.file, version, settings) {
+            self.file.end_request(version.id, None);
         }
+        FileProspect::Pending
+    }
+
+    /// Returns whether the file of a version was requested and is to be made.
+    #[cfg(test)]
+    pub(crate) fn is_wanted(&self, id: VersionId) -> bool {
+        self.file.is_wanted(id)
     }
 }

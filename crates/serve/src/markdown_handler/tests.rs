@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use super::*;
 use crate::handler::{handle, handle_deferred};
 use crate::test_versions::version_with_files;
-use crate::{AssistantSettings, HostList, SiteSettings};
+use crate::{AssistantSettings, HostList, SiteMarkdownSource, SiteSettings};
 
 const PAGES: [(&str, &str); 6] = [
     ("404.html", "<h1>Missing</h1>"),
@@ -188,6 +188,27 @@ async fn llms_txt_is_made_for_a_site_that_has_none() {
     for target in ["/docs/llms.txt", "/docs/.well-known/llms.txt"] {
         assert_eq!(get(&own, target, &[]).await.text().await, "own list");
     }
+}
+
+#[tokio::test]
+async fn site_makes_no_list_that_the_program_could_not_make_and_still_converts_pages() {
+    let site = site(&PAGES);
+    site.set_site_markdown_source(SiteMarkdownSource::Failed);
+    for target in ["/docs/llms.txt", "/docs/.well-known/llms.txt", "/docs/llms-full.txt"] {
+        let answer = get(&site, target, &[]).await;
+        assert_eq!((answer.status(), answer.field("retry-after")), (503, Some("60")), "{target}");
+        assert_eq!(answer.field("cache-control"), Some("no-store"));
+        assert!(answer.text().await.contains("the log of the server has the reason"), "{target}");
+    }
+    let version = site.served_version().unwrap();
+    let file = version.find(b"guides/start.html").unwrap();
+    assert_eq!(crate::page_markdown::find(&site, &version, file).unwrap().title, "Start");
+    assert_eq!(get(&site, "/docs/guides.md", &[]).await.status(), 200);
+    // No file was requested by any of them.
+    assert!(!site.markdown.is_wanted(version.id));
+    site.set_site_markdown_source(SiteMarkdownSource::OnRequest);
+    assert_eq!(get(&site, "/docs/llms.txt", &[]).await.field("retry-after"), Some("5"));
+    assert!(get_when_made(&site, "/docs/llms.txt").await.text().await.contains("(/docs/guides/start.md)"));
 }
 
 #[tokio::test]

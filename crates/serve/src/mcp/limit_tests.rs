@@ -11,7 +11,7 @@ use super::arguments::{ListPagesArguments, ReadPageArguments};
 use super::page_part::MAX_PART_CHARS;
 use super::site_reader::SiteReader;
 use crate::test_versions::version_with_files;
-use crate::{Site, SiteSettings};
+use crate::{Site, SiteMarkdownSource, SiteSettings};
 
 /// The maximum length of the text of a resource, in characters (SECURITY.md).
 const MAX_RESOURCE_CHARS: usize = 1 << 20;
@@ -21,7 +21,7 @@ fn reader_of(files: &[(&str, &str)]) -> SiteReader {
     let site = Site::new(SiteSettings::default());
     site.set_version(version_with_files(files, 0));
     // The pages are read one by one.
-    site.set_site_markdown_expected(true);
+    site.set_site_markdown_source(SiteMarkdownSource::Program);
     let version = site.served_version().unwrap();
     SiteReader::new(Arc::clone(&site), version, None)
 }

@@ -1,9 +1,9 @@
 use http::HeaderMap;
 
 use super::*;
-use crate::SiteSettings;
 use crate::negotiate::AcceptedCodings;
 use crate::test_versions::version_with_files;
+use crate::{SiteMarkdownSource, SiteSettings};
 
 const FILES: [(&str, &str); 4] = [
     ("a.html", "<title>A</title><p>first"),
@@ -16,7 +16,7 @@ const FILES: [(&str, &str); 4] = [
 fn a_page_is_converted_alone_while_the_program_makes_the_file_of_all_pages() {
     let site = Site::new(SiteSettings::default());
     site.set_version(version_with_files(&FILES, 0));
-    site.set_site_markdown_expected(true);
+    site.set_site_markdown_source(SiteMarkdownSource::Program);
     let version = site.served_version().unwrap();
     let identity = AcceptedCodings::parse(&HeaderMap::new());
     let converted = |site: &Site| -> Vec<usize> {
