@@ -24,26 +24,44 @@ use docwharf_base::locks::Mutex;
 use docwharf_base::model::units::parse_time;
 use docwharf_serve::mcp::{McpOperation, McpOutcome};
 use docwharf_serve::search::{QUERY_DURATION_BOUNDS, QueryOutcome, QueryStatistics};
-use docwharf_serve::{AskOutcome, MarkdownEndpoint, MarkdownOutcome, PlaygroundOutcome, STATUS_CLASSES, Site};
+use docwharf_serve::{
+    AskOutcome, CountLabel, MarkdownEndpoint, MarkdownOutcome, OutcomeCounts, PlaygroundOutcome, STATUS_CLASSES, Site,
+};
 
 use super::daemon_state::{DaemonState, PrecompressedState, SearchPhase};
 
 type NoMetricLabel = [(&'static str, String); 0];
 /// The labels of a metric that has one label.
 type MetricLabel = [(&'static str, String); 1];
-/// The labels of a metric that has two labels.
-type TwoMetricLabels = [(&'static str, String); 2];
 type SecondsGauge = Gauge<f64, AtomicU64>;
 
 /// The results of building a search index, or the Markdown of all pages.
 const BUILD_RESULTS: [&str; 3] = ["built", "failed", "no_space"];
 
-fn mcp_labels(operation: McpOperation, outcome: McpOutcome) -> TwoMetricLabels {
-    [("operation", operation.name().to_owned()), ("outcome", outcome.name().to_owned())]
+/// The requests for a resource of the site, which the site counts by outcome and perhaps by one more label.
+type OutcomeFamily = Family<Vec<(&'static str, String)>, Counter>;
+
+/// Registers the requests for a resource, with all values of their labels.
+fn register_outcomes<O: CountLabel, L: CountLabel>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    family: &OutcomeFamily,
+) {
+    registry.register(name, help, family.clone());
+    update_outcomes(family, &OutcomeCounts::<O, L>::default());
 }
 
-fn markdown_labels(endpoint: MarkdownEndpoint, outcome: MarkdownOutcome) -> TwoMetricLabels {
-    [("endpoint", endpoint.name().to_owned()), ("outcome", outcome.name().to_owned())]
+/// Raises the requests for a resource to these counts.
+fn update_outcomes<O: CountLabel, L: CountLabel>(family: &OutcomeFamily, counts: &OutcomeCounts<O, L>) {
+    for &label in L::ALL {
+        for &outcome in O::ALL {
+            let labels = [(L::KEY, label.name()), (O::KEY, outcome.name())];
+            let labels = labels.into_iter().filter(|(key, _)| !key.is_empty());
+            let counter = family.get_or_create_owned(&labels.map(|(key, name)| (key, name.to_owned())).collect());
+            counter.inc_by(counts.get_with(label, outcome).saturating_sub(counter.get()));
+        }
+    }
 }
 
 /// The durations of queries, which the site counts, as a histogram.
@@ -102,15 +120,15 @@ pub struct DaemonMetrics {
     log_dropped: Counter,
     queries: Family<MetricLabel, Counter>,
     query_durations: QueryDurations,
-    mcp_requests: Family<TwoMetricLabels, Counter>,
-    markdown_requests: Family<TwoMetricLabels, Counter>,
+    mcp_requests: OutcomeFamily,
+    markdown_requests: OutcomeFamily,
     search_builds: Family<MetricLabel, Counter>,
     markdown_builds: Family<MetricLabel, Counter>,
     search_build_seconds: SecondsGauge,
     search_index_bytes: Gauge,
     search_ready: Gauge,
-    playground: Family<MetricLabel, Counter>,
-    questions: Family<MetricLabel, Counter>,
+    playground: OutcomeFamily,
+    questions: OutcomeFamily,
     recorded: Family<MetricLabel, Counter>,
     record_dropped: Counter,
     analytics_bytes: Gauge,
@@ -238,11 +256,8 @@ impl DaemonMetrics {
         // "response"; it must not change.
         r.register_with_unit("answers_held", help, Unit::Bytes, metrics.response_bytes.clone());
         metrics.register_search(&mut registry);
-        metrics.register_mcp(&mut registry);
-        metrics.register_markdown(&mut registry);
-        metrics.register_questions(&mut registry);
+        metrics.register_assistants(&mut registry);
         metrics.register_recording(&mut registry);
-        metrics.register_playground(&mut registry);
         // Series that exist from the start can be summed and alerted on.
         for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
@@ -275,43 +290,17 @@ impl DaemonMetrics {
         }
     }
 
-    /// Registers the metrics of the API playground.
-    fn register_playground(&self, registry: &mut Registry) {
-        let help = "Requests to the API playground, by outcome";
-        registry.register("playground_requests", help, self.playground.clone());
-        for outcome in PlaygroundOutcome::ALL {
-            self.playground.get_or_create_owned(&[("outcome", outcome.name().to_owned())]);
-        }
-    }
-
-    /// Registers the metrics of the MCP server.
-    fn register_mcp(&self, registry: &mut Registry) {
+    /// Registers the metrics of assistants, of questions that a model answers, and of the API playground.
+    fn register_assistants(&self, registry: &mut Registry) {
         let help = "Requests of the Model Context Protocol, by operation and outcome";
-        registry.register("mcp_requests", help, self.mcp_requests.clone());
-        for operation in McpOperation::ALL {
-            for outcome in McpOutcome::ALL {
-                self.mcp_requests.get_or_create_owned(&mcp_labels(operation, outcome));
-            }
-        }
-    }
-
-    /// Registers the metrics of the Markdown and the `llms.txt` that docwharf makes.
-    fn register_markdown(&self, registry: &mut Registry) {
+        register_outcomes::<McpOutcome, McpOperation>(registry, "mcp_requests", help, &self.mcp_requests);
         let help = "Requests for Markdown of pages and for llms.txt, by endpoint and outcome";
-        registry.register("markdown_requests", help, self.markdown_requests.clone());
-        for endpoint in MarkdownEndpoint::ALL {
-            for outcome in MarkdownOutcome::ALL {
-                self.markdown_requests.get_or_create_owned(&markdown_labels(endpoint, outcome));
-            }
-        }
-    }
-
-    /// Registers the metrics of the questions that a model answers.
-    fn register_questions(&self, registry: &mut Registry) {
-        registry.register("ask_questions", "Questions of readers to the model, by outcome", self.questions.clone());
-        for outcome in AskOutcome::ALL {
-            self.questions.get_or_create_owned(&[("outcome", outcome.name().to_owned())]);
-        }
+        let name = "markdown_requests";
+        register_outcomes::<MarkdownOutcome, MarkdownEndpoint>(registry, name, help, &self.markdown_requests);
+        let help = "Questions of readers to the model, by outcome";
+        register_outcomes::<AskOutcome, ()>(registry, "ask_questions", help, &self.questions);
+        let help = "Requests to the API playground, by outcome";
+        register_outcomes::<PlaygroundOutcome, ()>(registry, "playground_requests", help, &self.playground);
     }
 
     /// Registers the metrics of the recording of what readers do.
@@ -382,29 +371,10 @@ impl DaemonMetrics {
             counter.inc_by(searches.count(outcome).saturating_sub(counter.get()));
         }
         *self.query_durations.0.lock() = searches;
-        for outcome in PlaygroundOutcome::ALL {
-            let counter = self.playground.get_or_create_owned(&[("outcome", outcome.name().to_owned())]);
-            counter.inc_by(site.playground_count(outcome).saturating_sub(counter.get()));
-        }
-        let requests = site.mcp_statistics();
-        for operation in McpOperation::ALL {
-            for outcome in McpOutcome::ALL {
-                let counter = self.mcp_requests.get_or_create_owned(&mcp_labels(operation, outcome));
-                counter.inc_by(requests.count(operation, outcome).saturating_sub(counter.get()));
-            }
-        }
-        let requests = site.markdown_statistics();
-        for endpoint in MarkdownEndpoint::ALL {
-            for outcome in MarkdownOutcome::ALL {
-                let counter = self.markdown_requests.get_or_create_owned(&markdown_labels(endpoint, outcome));
-                counter.inc_by(requests.count(endpoint, outcome).saturating_sub(counter.get()));
-            }
-        }
-        let questions = site.ask_statistics();
-        for outcome in AskOutcome::ALL {
-            let counter = self.questions.get_or_create_owned(&[("outcome", outcome.name().to_owned())]);
-            counter.inc_by(questions.count(outcome).saturating_sub(counter.get()));
-        }
+        update_outcomes(&self.playground, site.playground_counts());
+        update_outcomes(&self.mcp_requests, site.mcp_counts());
+        update_outcomes(&self.markdown_requests, site.markdown_counts());
+        update_outcomes(&self.questions, site.ask_counts());
         if let Some(tls) = &daemon_state.tls {
             self.certificate_end.set(seconds(tls.key_pair().not_after));
         }

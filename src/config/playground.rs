@@ -145,7 +145,7 @@ impl WrittenValues for TargetValues<'_> {
 
 fn check_target(checker: &mut ValueChecker<'_, TargetValues<'_>>, outbound: &OutboundPolicy) -> Option<AllowedTarget> {
     if checker.raw.written("origin").is_none() {
-        let message = format!("{ALLOW}.origin: it is missing");
+        let message = format!("{ALLOW}.origin: it is missing; write origin = \"https://api.example.com\"");
         checker.problems.push(ConfigProblem { place: checker.raw.0.place.clone(), message });
     }
     let origin = checker.parsed("origin", |text| check_outbound_url(parse_origin(text)?, outbound));
@@ -315,7 +315,7 @@ mod tests {
         let mut cases = vec![
             (allowing("ftp://a", ""), "2:1: playground.allow.origin: it is not http or https but \"ftp\"".to_owned()),
             ("[[playground.allow]]\nmethods = \"GET\"\n".to_owned(), {
-                "1:1: playground.allow.origin: it is missing".to_owned()
+                "1:1: playground.allow.origin: it is missing; write origin = \"https://api.example.com\"".to_owned()
             }),
             ("[[playground.allow]]\norigin = 7\n".to_owned(), {
                 "2:1: playground.allow.origin: a text in quotes is needed".to_owned()

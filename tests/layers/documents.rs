@@ -305,6 +305,7 @@ fn read_constant(file: &str, name: &str) -> Vec<Amount> {
 type Constant = (&'static str, &'static str);
 
 const HEAD_TIMEOUT: Constant = ("crates/serve/src/connection_deadlines.rs", "HEAD_TIMEOUT");
+const REQUEST_BODY_TIMEOUT: Constant = ("crates/serve/src/request_body.rs", "BODY_TIMEOUT");
 
 /// The beginning of each resource of SECURITY.md, with the constants that bound it. Without a constant, the bound is a
 /// key of the configuration, or it is not a number.
@@ -509,13 +510,7 @@ const BOUNDS: &[(&str, &[Constant])] = &[
         &[("src/daemon/search_on_demand.rs", "MAX_POOL_INDEXES"), ("src/daemon/search_on_demand.rs", "MAX_POOL_BYTES")],
     ),
     // Questions to a model.
-    (
-        "body of a question",
-        &[
-            ("crates/serve/src/ask/question.rs", "MAX_BODY_BYTES"),
-            ("crates/serve/src/ask_handler/mod.rs", "BODY_TIMEOUT"),
-        ],
-    ),
+    ("body of a question", &[("crates/serve/src/ask/question.rs", "MAX_BODY_BYTES"), REQUEST_BODY_TIMEOUT]),
     (
         "passages that a model gets",
         &[
@@ -568,12 +563,9 @@ const BOUNDS: &[(&str, &[Constant])] = &[
             ("crates/serve/src/recording/event_batch.rs", "MAX_PAGE_CHARS"),
         ],
     ),
-    ("time for the body of a request with events", &[("crates/serve/src/events_handler.rs", "BODY_TIMEOUT")]),
+    ("time for the body of a request with events", &[REQUEST_BODY_TIMEOUT]),
     ("bodies that one connection of HTTP/2", &[("crates/serve/src/http2/request_bodies.rs", "MAX_COLLECTED_BODIES")]),
-    (
-        "body of an MCP request",
-        &[("crates/serve/src/mcp_handler.rs", "MAX_BODY_BYTES"), ("crates/serve/src/mcp_handler.rs", "BODY_TIMEOUT")],
-    ),
+    ("body of an MCP request", &[("crates/serve/src/mcp_handler.rs", "MAX_BODY_BYTES"), REQUEST_BODY_TIMEOUT]),
     ("MCP requests that are answered", &[("crates/serve/src/mcp_state.rs", "MAX_CALLS")]),
     ("MCP requests of a network address", &[]),
     (

@@ -100,6 +100,32 @@ fn a_request_reaches_the_api_and_neither_log_nor_response_fields_have_anything_o
 }
 
 #[test]
+fn the_log_names_an_untrusted_host_for_the_playground_also_after_a_refused_question() {
+    let folder = temporary_folder();
+    let (config, log) = (folder.path().join("c.toml"), folder.path().join("stderr"));
+    let site = write_site(&folder.path().join("site"), &PAGES);
+    let keys = "[assistant]\nbaseUrl = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\n";
+    std::fs::write(&config, format!("{keys}[playground]\nenabled = true\n")).unwrap();
+    let mut command = support::docwharf();
+    command.arg("serve").arg(&site).args(["--listen", "127.0.0.1:0", "--config"]).arg(&config);
+    let daemon = Daemon::start(command.stderr(std::fs::File::create(&log).unwrap()));
+    for resource in ["ask", "playground"] {
+        let request = format!(
+            "POST /_docwharf/{resource} HTTP/1.1\r\nHost: rebound.example\r\nOrigin: http://rebound.example\r\n\
+             Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+        );
+        for _ in 0..2 {
+            assert_eq!(http::exchange(http::connect(&daemon.address), request.as_bytes(), false).status, 403);
+        }
+    }
+    let lines = std::fs::read_to_string(&log).unwrap();
+    for resource in ["ask", "playground"] {
+        let line = format!("_docwharf/{resource} refused a request for rebound.example; if readers use this host");
+        assert_eq!(lines.matches(&line).count(), 1, "{resource}: {lines}");
+    }
+}
+
+#[test]
 fn a_large_request_arrives_over_both_protocols_and_one_that_is_too_large_gets_413() {
     let api = ApiTestServer::start("127.0.0.1:0", ok("got it"));
     let more = format!("{LOOPBACK}\nmethods = [\"POST\"]");

@@ -47,7 +47,10 @@ fn fields(resource: &str) -> Vec<(&'static str, String)> {
 
 #[track_caller]
 fn check_timeout_text(resource: &str, seconds: u32, text: &str) {
-    assert!(text.contains(&format!("the body was not complete after {seconds} seconds")), "{resource}: {text}");
+    assert!(
+        text.contains(&format!("the body was not complete after {seconds} seconds; send it again")),
+        "{resource}: {text}"
+    );
 }
 
 /// Sends a body that does not end over HTTP/1.1, a byte at a time.
@@ -148,7 +151,10 @@ fn a_body_that_is_too_large_gets_413_in_each_protocol_and_the_next_request_is_an
                 };
                 let case = format!("{http2} {resource} {is_http2}");
                 let (status, text) = post(vec![b' '; TOO_LARGE_BYTES]);
-                assert!(status == 413 && text.contains("larger than"), "{case}: {status} {text}");
+                assert!(
+                    status == 413 && text.contains("larger than") && text.contains("; send less"),
+                    "{case}: {status} {text}"
+                );
                 assert_eq!(post(b"{}".to_vec()).0, 400, "{case}");
             }
         }

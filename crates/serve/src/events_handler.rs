@@ -2,7 +2,6 @@
 //! results and soft navigations. The response is known before the body, or after it ([`EventRequest`]).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CACHE_CONTROL;
@@ -15,7 +14,7 @@ use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::body::ResponseBody;
-use super::fixed_responses::{BUSY_RETRY_SECONDS, uncached_response, with_retry_after};
+use super::fixed_responses::{JSON_TYPE, PLAIN_TEXT_TYPE, uncached_response, with_retry_after};
 use super::held_bytes::HeldBytes;
 use super::own_origin::{RequestOrigin, is_own_origin};
 use super::recording::Recorder;
@@ -29,15 +28,12 @@ use super::site::Site;
 
 /// The largest body, in bytes.
 const MAX_BODY_BYTES: usize = 8 << 10;
-/// The deadline for a complete body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The limit of [`BODY_MEMORY`], in bytes.
 const MAX_BODY_MEMORY_BYTES: u64 = 8 << 20;
 /// The memory of the bodies of all requests with events of the process.
 static BODY_MEMORY: HeldBytes = HeldBytes::new(MAX_BODY_MEMORY_BYTES);
 /// The limits of bodies.
-pub(super) static BODY_LIMITS: BodyLimits =
-    BodyLimits { max_bytes: MAX_BODY_BYTES, timeout: BODY_TIMEOUT, memory: &BODY_MEMORY };
+pub(super) static BODY_LIMITS: BodyLimits = BodyLimits::new(MAX_BODY_BYTES, &BODY_MEMORY);
 
 /// A request with events that is answered after its body was read.
 #[derive(Debug)]
@@ -84,15 +80,10 @@ impl EventRequest {
     ) -> Response<ResponseBody> {
         let body = match body {
             Ok(body) => body,
-            Err(BodyFault::TooLarge) => {
-                let text = "413: the body is larger than 8 KiB; send fewer events\n";
-                return text_response(StatusCode::PAYLOAD_TOO_LARGE, text);
-            }
             Err(fault) => {
                 let status = fault.status();
                 let response = text_response(status, format!("{}: {}\n", status.as_u16(), fault.message(BODY_LIMITS)));
-                let is_busy = matches!(fault, BodyFault::OutOfMemory);
-                return if is_busy { with_retry_after(response, BUSY_RETRY_SECONDS) } else { response };
+                return with_retry_after(response, fault.retry_seconds());
             }
         };
         match parse_events(body.as_ref()) {
@@ -165,9 +156,9 @@ fn is_foreign(context: &RequestContext<'_>) -> bool {
 
 fn has_accepted_type(context: &RequestContext<'_>) -> bool {
     let media_type = declared_media_type(context);
-    media_type.eq_ignore_ascii_case(b"application/json") || media_type.eq_ignore_ascii_case(b"text/plain")
+    media_type.eq_ignore_ascii_case(JSON_TYPE.as_bytes()) || media_type.eq_ignore_ascii_case(b"text/plain")
 }
 
 fn text_response(status: StatusCode, text: impl Into<Bytes>) -> Response<ResponseBody> {
-    uncached_response(status, "text/plain; charset=utf-8", text)
+    uncached_response(status, PLAIN_TEXT_TYPE, text)
 }

@@ -6,17 +6,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_TYPE,
-    ETAG, LAST_MODIFIED, LINK, VARY,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use percent_encoding::percent_encode;
 
 use docwharf_base::codec::content_coding::ContentCoding;
-use docwharf_base::encode_sets;
 use docwharf_base::model::site_path::is_page;
 use docwharf_site::index::{EntryCompression, IndexEntry};
-use docwharf_site::lookup::SiteFiles;
 use docwharf_site::media_types::{CacheClass, is_html};
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -27,14 +23,14 @@ use super::conditional::{self, PreconditionOutcome};
 use super::csp_header::ServedFile;
 use super::entity_tag::EntityTag;
 use super::file_body::{gzip_chunk, gzip_len, identity_chunk, precompressed_chunk};
-use super::header_pool;
+use super::header_pool::{self, set_field};
 use super::header_rules::content_type_of_rules;
 use super::inflated_file_cache::{InflatedFileSource, MAX_SMALL_FILE_BYTES};
 use super::inflating_body::BodySegment;
 use super::insertion::{self, InsertedTag};
-use super::markdown_handler::{made_llms_url, made_markdown_url, makes_markdown};
+use super::markdown_links::MarkdownRole;
 use super::multipart::Multipart;
-use super::negotiate::{self, AcceptedCodings, ResponseForm};
+use super::negotiate::{AcceptedCodings, ResponseForm};
 use super::recording::ViewedContent;
 use super::request_context::RequestContext;
 use super::site::Site;
@@ -77,19 +73,6 @@ enum BodySource {
     TooLargeForRanges,
 }
 
-/// The role of a file in content negotiation between HTML and Markdown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MarkdownRole {
-    /// The file is not negotiated.
-    NotNegotiated,
-    /// The file is a page, and this other file is its Markdown.
-    Page(usize),
-    /// The file is a page whose Markdown docwharf makes.
-    PageOfMadeMarkdown,
-    /// The file is the Markdown that was chosen instead of its page.
-    Markdown,
-}
-
 impl<'a> FileResponse<'a> {
     /// Creates the response to a request for this file.
     pub(super) fn new(context: &'a RequestContext<'_>, version: &'a SealedVersion, file: usize) -> FileResponse<'a> {
@@ -121,7 +104,7 @@ impl<'a> FileResponse<'a> {
             EntryCompression::Deflate if version.is_archive(file) => (ResponseForm::Identity, Bytes::new(), 0),
             EntryCompression::Deflate => {
                 let accepted = AcceptedCodings::parse(headers);
-                match site.choose_form(version, file, gzip_len(&entry), accepted) {
+                match site.codings.choose_form(version, file, gzip_len(&entry), accepted) {
                     // The tag cannot be added to this form. It can be added to every gzip form.
                     (ResponseForm::Precompressed(coding), body, _)
                         if inserted_tag.is_some()
@@ -167,14 +150,7 @@ impl<'a> FileResponse<'a> {
         version: &'a SealedVersion,
         file: usize,
     ) -> FileResponse<'a> {
-        let (file, markdown_role) = match version.markdown_of(file) {
-            None if makes_markdown(context.site(), version.index().path(file)) => {
-                (file, MarkdownRole::PageOfMadeMarkdown)
-            }
-            None => (file, MarkdownRole::NotNegotiated),
-            Some(markdown) if negotiate::prefers_markdown(context.headers()) => (markdown, MarkdownRole::Markdown),
-            Some(markdown) => (file, MarkdownRole::Page(markdown)),
-        };
+        let (file, markdown_role) = MarkdownRole::choose(context, version, file);
         FileResponse { markdown_role, ..FileResponse::new(context, version, file) }
     }
 
@@ -419,19 +395,8 @@ impl<'a> FileResponse<'a> {
             CacheClass::Revalidate => "no-cache",
         };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
-        // 206 and 304 have it where 200 would (RFC 9110, 15.3.7 and 15.4.5). An error is not a representation of the
-        // page.
-        if self.markdown_role == MarkdownRole::Markdown && (status.is_success() || status == StatusCode::NOT_MODIFIED) {
-            set_field(headers, CONTENT_LOCATION, &self.url_path(self.file));
-        }
-        match (self.entry.compression, self.markdown_role) {
-            (EntryCompression::Stored, MarkdownRole::NotNegotiated) => {}
-            (EntryCompression::Deflate, MarkdownRole::NotNegotiated) => {
-                drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding")));
-            }
-            // Either the page or its Markdown may be compressed, so both fields are named.
-            (_, _) => drop(headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"))),
-        }
+        let (file, is_compressed) = (self.file, self.entry.compression == EntryCompression::Deflate);
+        self.markdown_role.add_negotiation_fields(headers, status, (self.site, self.version, file), is_compressed);
         response
     }
 
@@ -446,36 +411,8 @@ impl<'a> FileResponse<'a> {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(token));
         }
         if is_page(self.version.index().path(self.file)) || self.markdown_role == MarkdownRole::Markdown {
-            self.add_link_field(headers);
+            self.markdown_role.add_link_field(headers, self.site, self.version, self.file);
         }
-    }
-
-    /// Adds a Link field that refers AI assistants to the page's Markdown and to the site's `llms.txt` (llmstxt.org).
-    fn add_link_field(&self, headers: &mut HeaderMap) {
-        let markdown = match self.markdown_role {
-            MarkdownRole::Page(file) => Some(self.url_path(file)),
-            MarkdownRole::PageOfMadeMarkdown => {
-                Some(made_markdown_url(self.site, self.version.index().path(self.file)))
-            }
-            MarkdownRole::NotNegotiated | MarkdownRole::Markdown => None,
-        };
-        let markdown = markdown.map(|url| format!("<{url}>; rel=\"alternate\"; type=\"text/markdown\""));
-        let llms = self.version.llms.map(|file| self.url_path(file)).or_else(|| made_llms_url(self.site));
-        let llms = llms.map(|url| format!("<{url}>; rel=\"describedby\""));
-        match (markdown, llms) {
-            (Some(markdown), Some(llms)) => set_field(headers, LINK, &format!("{markdown}, {llms}")),
-            (Some(link), None) | (None, Some(link)) => set_field(headers, LINK, &link),
-            (None, None) => {}
-        }
-    }
-
-    /// Returns the URL path of a file of the site.
-    fn url_path(&self, file: usize) -> String {
-        format!(
-            "{}{}",
-            self.site.settings.base_path,
-            percent_encode(self.version.index().path(file), encode_sets::LOCATION_PATH)
-        )
     }
 }
 
@@ -494,11 +431,4 @@ fn tag_of_file(
         None => is_html(&version.content_type(file)),
     };
     is_page.then(|| Arc::clone(tag))
-}
-
-/// Sets a field to a value made by this program, which has no characters that a field must not have.
-fn set_field(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
-    }
 }

@@ -52,12 +52,20 @@ pub(super) fn select_content(
     }
 }
 
+/// The Retry-After while a site has no search index yet, in seconds.
+pub(super) const INDEXING_RETRY_SECONDS: u32 = 2;
+
 /// The Retry-After while too many requests are answered at a time, in seconds.
 pub(super) const BUSY_RETRY_SECONDS: u32 = 1;
 
-/// Tells the client of a response after how many seconds it may try again.
-pub(super) fn with_retry_after(mut response: Response<ResponseBody>, seconds: u32) -> Response<ResponseBody> {
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+/// Tells the client of a response after how many seconds it may try again; `None` if that does not help.
+pub(super) fn with_retry_after(
+    mut response: Response<ResponseBody>,
+    seconds: impl Into<Option<u32>>,
+) -> Response<ResponseBody> {
+    if let Some(seconds) = seconds.into() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
     response
 }
 
@@ -77,7 +85,8 @@ pub(super) fn uncached_response(
     response
 }
 
-const PLAIN_TEXT_TYPE: &str = "text/plain; charset=utf-8";
+pub(super) const JSON_TYPE: &str = "application/json";
+pub(super) const PLAIN_TEXT_TYPE: &str = "text/plain; charset=utf-8";
 const HTML_TYPE: &str = "text/html; charset=utf-8";
 /// The Cache-Control of a 404 response. It is short, because the next version may have the page.
 pub(super) const NOT_FOUND_CACHE: &str = "max-age=60";

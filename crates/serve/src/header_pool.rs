@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The largest number of free header maps of a thread. A connection has one request at a time on HTTP/1; requests on
@@ -48,6 +48,13 @@ pub(super) fn recycle_header_map(mut fields: HeaderMap) {
             maps.push(fields);
         }
     });
+}
+
+/// Sets a field to a value made by this program, which has no characters that a field must not have.
+pub(super) fn set_field(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
 }
 
 /// Returns the current time in seconds since 1970. Every response needs it, so it comes from the coarse clock, which is

@@ -109,21 +109,21 @@ impl Drop for HeldBytesGuard {
 }
 
 /// A body whose memory counts as held until the client has read it.
-struct HeldBody {
-    bytes: Vec<u8>,
+struct HeldBody<B> {
+    bytes: B,
     _hold: HeldBytesGuard,
 }
 
-impl AsRef<[u8]> for HeldBody {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for HeldBody<B> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
 }
 
 /// Returns these bytes as a body whose memory counts as held until the client has read it; `None` if clients that read
 /// slowly hold too much memory already.
-pub(super) fn hold_body(bytes: Vec<u8>) -> Option<Bytes> {
-    let hold = HELD.try_hold(bytes.capacity() as u64)?;
+pub(super) fn hold_body<B: AsRef<[u8]> + Send + 'static>(bytes: B) -> Option<Bytes> {
+    let hold = HELD.try_hold(bytes.as_ref().len() as u64)?;
     Some(Bytes::from_owner(HeldBody { bytes, _hold: hold }))
 }
 

@@ -5,15 +5,14 @@
 //! [`FileResponse`](super::file_response), and its files and rules by the lookup of the address. Access control and the
 //! checks of the request come before all of this.
 
-use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_LOCATION, LINK};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
-use percent_encoding::percent_encode;
+use std::sync::Arc;
 
-use docwharf_base::encode_sets;
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, LINK};
+use http::{HeaderValue, Response, StatusCode};
+
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::is_page;
-use docwharf_search::site_markdown::{LlmsText, markdown_path};
+use docwharf_search::site_markdown::LlmsText;
 use docwharf_site::lookup::{SiteFiles, find_page_of_markdown};
 use docwharf_site::rules::robots_tag::X_ROBOTS_TAG;
 use docwharf_site::rules::route::RouteResult;
@@ -23,10 +22,11 @@ use super::assistant_settings::AssistantSettings;
 use super::body::ResponseBody;
 use super::converted_pages::{ConvertedFile, FileProspect, MarkdownForm, PendingPage};
 use super::entity_tag::EntityTag;
-use super::fixed_responses::{BUSY_RETRY_SECONDS, list_failed, with_retry_after};
-use super::header_pool;
-use super::held_bytes::{HELD, HeldBytesGuard};
-use super::markdown_statistics::MarkdownEndpoint;
+use super::fixed_responses::{BUSY_RETRY_SECONDS, PLAIN_TEXT_TYPE, list_failed, with_retry_after};
+use super::header_pool::{self, set_field};
+use super::held_bytes::hold_body;
+use super::markdown_links::{LLMS_PATH, NEGOTIATED_VARY, add_content_location, link_to_llms, made_markdown_url};
+use super::markdown_statistics::{MarkdownEndpoint, MarkdownOutcome};
 use super::negotiate::{AcceptedCodings, ResponseForm, prefers_markdown};
 use super::page_markdown::build_settings;
 use super::representation::Representation;
@@ -38,8 +38,6 @@ const BUILDING_RETRY_SECONDS: u32 = 5;
 /// The Retry-After after the list could not be made, in seconds.
 const FAILED_RETRY_SECONDS: u32 = 60;
 const MARKDOWN_TYPE: &str = "text/markdown; charset=utf-8";
-const LLMS_TYPE: &str = "text/plain; charset=utf-8";
-pub(super) const LLMS_PATH: &str = "llms.txt";
 pub(super) const LLMS_FULL_PATH: &str = "llms-full.txt";
 /// The folder under which both texts are as well (RFC 8615).
 pub(super) const WELL_KNOWN_FOLDER: &str = ".well-known/";
@@ -67,25 +65,6 @@ impl MarkdownTarget {
     }
 }
 
-/// Returns whether docwharf makes the Markdown of a file that has none of its own.
-pub(super) fn makes_markdown(site: &Site, path: &[u8]) -> bool {
-    is_page(path) && site.assistant_settings_with(|settings| settings.markdown)
-}
-
-/// Returns the address of the Markdown that docwharf makes of a page.
-pub(super) fn made_markdown_url(site: &Site, path: &[u8]) -> String {
-    url_path(site, &markdown_path(path))
-}
-
-/// Returns the address of `llms.txt`, if docwharf makes it.
-pub(super) fn made_llms_url(site: &Site) -> Option<String> {
-    site.assistant_settings_with(|settings| settings.llms).then(|| url_path(site, LLMS_PATH.as_bytes()))
-}
-
-fn url_path(site: &Site, path: &[u8]) -> String {
-    format!("{}{}", site.settings.base_path, percent_encode(path, encode_sets::LOCATION_PATH))
-}
-
 /// Returns whether a request may be for Markdown that docwharf makes. Cheap, because every request that is not answered
 /// from the cache is asked.
 pub(super) fn may_be_markdown(context: &RequestContext<'_>) -> bool {
@@ -95,21 +74,26 @@ pub(super) fn may_be_markdown(context: &RequestContext<'_>) -> bool {
         && (path.ends_with(b".md") || path.contains(&b'%') || prefers_markdown(context.headers()))
 }
 
-/// Returns whether the response to a request must be awaited, because a page must be converted.
-pub(super) fn needs_conversion(context: &RequestContext<'_>) -> bool {
-    find_unconverted_page(context).is_some()
+/// A page that must be converted for a request.
+#[derive(Debug)]
+pub(super) struct UnconvertedPage {
+    /// The version that was served when the request was received.
+    pub(super) version: Arc<SealedVersion>,
+    file: usize,
+    accepted: AcceptedCodings,
 }
 
-/// Starts the conversion that a request needs; `None` if its response is available at once. The caller has checked that
-/// the client may read the site.
-pub(super) fn start_conversion(context: &RequestContext<'_>) -> Option<PendingPage> {
-    let file = find_unconverted_page(context)?;
-    let (site, accepted) = (context.site(), AcceptedCodings::parse(context.headers()));
-    let base_path = site.settings.base_path.clone();
-    Some(site.markdown.start_conversion(context.shared_version()?, file, base_path, accepted))
+impl UnconvertedPage {
+    /// Starts the conversion.
+    pub(super) fn start_conversion(self, site: &Site) -> PendingPage {
+        let base_path = site.settings.base_path.clone();
+        site.markdown.start_conversion(self.version, self.file, base_path, self.accepted)
+    }
 }
 
-fn find_unconverted_page(context: &RequestContext<'_>) -> Option<usize> {
+/// Returns the page that must be converted before a request is answered; `None` if its response is available at once.
+/// The caller has checked that the client may read the site.
+pub(super) fn find_unconverted_page(context: &RequestContext<'_>) -> Option<UnconvertedPage> {
     let path = context.path_in_site()?;
     if !path.ends_with(b".md") && !prefers_markdown(context.headers()) {
         return None;
@@ -118,7 +102,10 @@ fn find_unconverted_page(context: &RequestContext<'_>) -> Option<usize> {
     match find_target(context, version, path, context.route()?)? {
         MarkdownTarget::Page { file, .. } => {
             let accepted = AcceptedCodings::parse(context.headers());
-            context.site().markdown.get_ready(version, file, accepted).is_none().then_some(file)
+            match context.site().markdown.get_ready(version, file, accepted) {
+                Some(_) => None,
+                None => Some(UnconvertedPage { version: context.shared_version()?, file, accepted }),
+            }
         }
         MarkdownTarget::Llms(_) => None,
     }
@@ -146,7 +133,7 @@ pub(super) fn respond(
         },
         MarkdownTarget::Llms(text) => respond_with_llms(context, version, text, accepted),
     };
-    site.markdown_counters.count(target.endpoint(), response.status());
+    site.markdown_counts.count_with(target.endpoint(), MarkdownOutcome::of_status(response.status()));
     Some(response)
 }
 
@@ -185,18 +172,6 @@ fn find_target(
     }
 }
 
-/// A body that clients which read slowly keep in memory.
-struct HeldText {
-    bytes: Bytes,
-    _hold: HeldBytesGuard,
-}
-
-impl AsRef<[u8]> for HeldText {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
 fn respond_with_page(
     context: &RequestContext<'_>,
     version: &SealedVersion,
@@ -206,27 +181,20 @@ fn respond_with_page(
 ) -> Response<ResponseBody> {
     let MarkdownForm { body, coding, entity_tag } = form;
     // Without room for more bodies, the client is asked to come again.
-    let Some(hold) = HELD.try_hold(body.len() as u64) else { return respond_later(BUSY_RETRY_SECONDS) };
-    let body = Bytes::from_owner(HeldText { bytes: body, _hold: hold });
+    let Some(body) = hold_body(body) else { return respond_later(BUSY_RETRY_SECONDS) };
     // The page at the same address may be HTML.
-    let vary = Some("accept, accept-encoding");
+    let vary = Some(NEGOTIATED_VARY);
     let (media_type, has_ranges) = (MARKDOWN_TYPE, true);
     let mut response = Representation { media_type, body, coding, entity_tag, vary, has_ranges }.respond(context);
     let site = context.site();
     let status = response.status();
     let headers = response.headers_mut();
     headers.insert(X_ROBOTS_TAG, HeaderValue::from_static("noindex"));
-    let mut set = |name: HeaderName, value: &str| {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            headers.insert(name, value);
-        }
-    };
-    if is_negotiated && (status.is_success() || status == StatusCode::NOT_MODIFIED) {
-        set(CONTENT_LOCATION, &made_markdown_url(site, version.index().path(file)));
+    if is_negotiated {
+        add_content_location(headers, status, &made_markdown_url(site, version.index().path(file)));
     }
-    let own_llms = version.llms.map(|llms| url_path(site, version.index().path(llms)));
-    if let Some(llms) = own_llms.or_else(|| made_llms_url(site)).filter(|_| status.is_success()) {
-        set(LINK, &format!("<{llms}>; rel=\"describedby\""));
+    if let Some(link) = link_to_llms(site, version).filter(|_| status.is_success()) {
+        set_field(headers, LINK, &link);
     }
     response
 }
@@ -249,7 +217,7 @@ fn respond_with_llms(
             _ => (file.llms(text), None),
         };
         let representation = Representation {
-            media_type: LLMS_TYPE,
+            media_type: PLAIN_TEXT_TYPE,
             body,
             coding: letter.and(form.token()),
             entity_tag: EntityTag::of_content(&digest, None, letter),

@@ -1,8 +1,9 @@
-//! Counts of the requests for Markdown and `llms.txt` that docwharf makes: by endpoint and outcome.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! The endpoints of the Markdown and the `llms.txt` that docwharf makes, and the outcomes of requests to them: the
+//! labels of their counts.
 
 use http::StatusCode;
+
+use super::outcome_counts::{CountLabel, OutcomeCounts};
 
 /// An endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,13 +18,12 @@ pub enum MarkdownEndpoint {
     LlmsFull,
 }
 
-impl MarkdownEndpoint {
-    /// All endpoints.
-    pub const ALL: [MarkdownEndpoint; 4] =
-        [MarkdownEndpoint::Page, MarkdownEndpoint::NegotiatedPage, MarkdownEndpoint::Llms, MarkdownEndpoint::LlmsFull];
+impl CountLabel for MarkdownEndpoint {
+    const KEY: &'static str = "endpoint";
+    const ALL: &'static [MarkdownEndpoint] =
+        &[MarkdownEndpoint::Page, MarkdownEndpoint::NegotiatedPage, MarkdownEndpoint::Llms, MarkdownEndpoint::LlmsFull];
 
-    /// The name of the endpoint in metrics.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             MarkdownEndpoint::Page => "page",
             MarkdownEndpoint::NegotiatedPage => "negotiated_page",
@@ -46,13 +46,12 @@ pub enum MarkdownOutcome {
     Busy,
 }
 
-impl MarkdownOutcome {
-    /// All outcomes.
-    pub const ALL: [MarkdownOutcome; 4] =
-        [MarkdownOutcome::Ok, MarkdownOutcome::NotModified, MarkdownOutcome::Refused, MarkdownOutcome::Busy];
+impl CountLabel for MarkdownOutcome {
+    const KEY: &'static str = "outcome";
+    const ALL: &'static [MarkdownOutcome] =
+        &[MarkdownOutcome::Ok, MarkdownOutcome::NotModified, MarkdownOutcome::Refused, MarkdownOutcome::Busy];
 
-    /// The name of the outcome in metrics.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             MarkdownOutcome::Ok => "ok",
             MarkdownOutcome::NotModified => "not_modified",
@@ -60,9 +59,11 @@ impl MarkdownOutcome {
             MarkdownOutcome::Busy => "busy",
         }
     }
+}
 
+impl MarkdownOutcome {
     /// Returns the outcome that a status stands for.
-    fn of_status(status: StatusCode) -> MarkdownOutcome {
+    pub(super) fn of_status(status: StatusCode) -> MarkdownOutcome {
         match status {
             StatusCode::NOT_MODIFIED => MarkdownOutcome::NotModified,
             status if status.is_client_error() => MarkdownOutcome::Refused,
@@ -72,29 +73,5 @@ impl MarkdownOutcome {
     }
 }
 
-/// The counts at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MarkdownStatistics([[u64; MarkdownOutcome::ALL.len()]; MarkdownEndpoint::ALL.len()]);
-
-impl MarkdownStatistics {
-    /// Returns the number of requests to this endpoint with this outcome.
-    pub fn count(&self, endpoint: MarkdownEndpoint, outcome: MarkdownOutcome) -> u64 {
-        self.0[endpoint as usize][outcome as usize]
-    }
-}
-
-/// The counters of a site.
-#[derive(Debug, Default)]
-pub(super) struct MarkdownCounters([[AtomicU64; MarkdownOutcome::ALL.len()]; MarkdownEndpoint::ALL.len()]);
-
-impl MarkdownCounters {
-    /// Counts a response with this status.
-    pub(super) fn count(&self, endpoint: MarkdownEndpoint, status: StatusCode) {
-        self.0[endpoint as usize][MarkdownOutcome::of_status(status) as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the counts.
-    pub(super) fn read(&self) -> MarkdownStatistics {
-        MarkdownStatistics(self.0.each_ref().map(|row| row.each_ref().map(|count| count.load(Ordering::Relaxed))))
-    }
-}
+/// The counts of requests by endpoint and outcome.
+pub type MarkdownCounts = OutcomeCounts<MarkdownOutcome, MarkdownEndpoint>;

@@ -2,22 +2,23 @@
 //! JSON answers only. Here is what belongs to HTTP; [`mcp`](super::mcp) answers the messages.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::header::ACCEPT;
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::assistant_settings::AssistantSettings;
 use super::body::ResponseBody;
-use super::fixed_responses::{BUSY_RETRY_SECONDS, FIRST_VERSION_RETRY_SECONDS, uncached_response, with_retry_after};
+use super::fixed_responses::{
+    BUSY_RETRY_SECONDS, FIRST_VERSION_RETRY_SECONDS, JSON_TYPE, PLAIN_TEXT_TYPE, uncached_response, with_retry_after,
+};
 use super::held_bytes::{HeldBytes, hold_body};
 use super::mcp::McpServer;
 use super::mcp::dispatch::answer_request;
 use super::mcp::http_message::{McpHeaders, McpMessage, MessageRefusal, check_message};
 use super::mcp_statistics::{McpOperation, McpOutcome};
 use super::named_host::HostAndPort;
+use super::negotiate::accepts_json;
 use super::own_origin::{RequestOrigin, requested_host};
 use super::request_body::{BodyFault, BodyLimits, CountedBytes};
 use super::request_checks::declared_media_type;
@@ -27,17 +28,12 @@ use super::site::Site;
 
 /// The largest body, in bytes.
 const MAX_BODY_BYTES: usize = 64 << 10;
-/// The deadline for a complete body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The limit of [`BODY_MEMORY`], in bytes.
 const MAX_BODY_MEMORY_BYTES: u64 = 16 << 20;
 /// The memory of the bodies of all MCP requests of the process.
 static BODY_MEMORY: HeldBytes = HeldBytes::new(MAX_BODY_MEMORY_BYTES);
 /// The limits of bodies.
-pub(super) static BODY_LIMITS: BodyLimits =
-    BodyLimits { max_bytes: MAX_BODY_BYTES, timeout: BODY_TIMEOUT, memory: &BODY_MEMORY };
-const JSON_TYPE: &str = "application/json";
-const PLAIN_TEXT_TYPE: &str = "text/plain; charset=utf-8";
+pub(super) static BODY_LIMITS: BodyLimits = BodyLimits::new(MAX_BODY_BYTES, &BODY_MEMORY);
 
 /// A request that is answered after its body was read.
 #[derive(Debug)]
@@ -87,7 +83,8 @@ fn check(
         return Err(Box::new((McpOutcome::Limited, with_retry_after(response, RATE_RETRY_SECONDS))));
     }
     let Some(version) = context.shared_version() else {
-        let response = text_response(StatusCode::SERVICE_UNAVAILABLE, "503: the site has no version yet\n".to_owned());
+        let text = format!("503: the site has no version yet; try again in {FIRST_VERSION_RETRY_SECONDS} seconds\n");
+        let response = text_response(StatusCode::SERVICE_UNAVAILABLE, text);
         return Err(Box::new((McpOutcome::Busy, with_retry_after(response, FIRST_VERSION_RETRY_SECONDS))));
     };
     Ok(McpRequest {
@@ -120,49 +117,17 @@ fn refuse_host(context: &RequestContext<'_>, settings: &AssistantSettings) -> Op
     None
 }
 
-/// Returns whether a client accepts JSON. One that says nothing accepts everything (RFC 9110, section 12.5.1).
-fn accepts_json(headers: &HeaderMap) -> bool {
-    let mut best: Option<(u8, bool)> = None;
-    let mut is_present = false;
-    for value in headers.get_all(ACCEPT) {
-        is_present = true;
-        for range in value.as_bytes().split(|&byte| byte == b',') {
-            let mut parts = range.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
-            let precedence = match parts.next().unwrap_or_default() {
-                range if range.eq_ignore_ascii_case(JSON_TYPE.as_bytes()) => 2,
-                range if range.eq_ignore_ascii_case(b"application/*") => 1,
-                b"*/*" => 0,
-                _ => continue,
-            };
-            let is_accepted = !parts.any(is_zero_weight);
-            if best.is_none_or(|(known, _)| precedence > known) {
-                best = Some((precedence, is_accepted));
-            }
-        }
-    }
-    !is_present || best.is_some_and(|(_, is_accepted)| is_accepted)
-}
-
-/// Returns whether a parameter is a weight of zero (RFC 9110, section 12.4.2).
-fn is_zero_weight(parameter: &[u8]) -> bool {
-    let (name, value) = parameter.split_at(parameter.iter().position(|&byte| byte == b'=').unwrap_or(parameter.len()));
-    let value = value.strip_prefix(b"=").unwrap_or_default().trim_ascii();
-    name.trim_ascii().eq_ignore_ascii_case(b"q")
-        && value.first() == Some(&b'0')
-        && value[1..].iter().all(|byte| matches!(byte, b'.' | b'0'))
-}
-
 impl McpRequest {
     /// Answers the request, whose body was read.
     pub(super) async fn answer(self, body: Result<CountedBytes, BodyFault>) -> Response<ResponseBody> {
         let site = Arc::clone(&self.site);
         let (outcome, response) = match body {
             Ok(body) => self.answer_body(body).await,
-            Err(BodyFault::OutOfMemory) => (Some(McpOutcome::Busy), busy()),
             Err(fault) => {
-                let status = fault.status();
+                let (status, retry_seconds) = (fault.status(), fault.retry_seconds());
                 let text = format!("{}: {}\n", status.as_u16(), fault.message(BODY_LIMITS));
-                (Some(McpOutcome::Refused), text_response(status, text))
+                let outcome = if retry_seconds.is_some() { McpOutcome::Busy } else { McpOutcome::Refused };
+                (Some(outcome), with_retry_after(text_response(status, text), retry_seconds))
             }
         };
         if let Some(outcome) = outcome {
@@ -189,7 +154,7 @@ impl McpRequest {
         let Some(_permit) = self.site.mcp.try_begin_call() else { return (Some(McpOutcome::Busy), busy()) };
         let server = McpServer::for_request(self.site, self.version, self.host);
         let (status, answer) = answer_request(server, *request).await;
-        match hold_body(answer) {
+        match hold_body(answer.into_boxed_slice()) {
             Some(answer) => (None, uncached_response(status, JSON_TYPE, answer)),
             None => (Some(McpOutcome::Busy), busy()),
         }
@@ -204,36 +169,4 @@ fn busy() -> Response<ResponseBody> {
 
 fn text_response(status: StatusCode, text: String) -> Response<ResponseBody> {
     uncached_response(status, PLAIN_TEXT_TYPE, text)
-}
-
-#[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    #[test]
-    fn the_most_specific_range_of_accept_decides_whether_json_is_accepted() {
-        for (values, expected) in [
-            (&[][..], true),
-            (&["application/json, text/event-stream"], true),
-            (&["text/event-stream", "application/json"], true),
-            (&["Application/JSON;q=0.1"], true),
-            (&["application/*"], true),
-            (&["*/*"], true),
-            (&[""], false),
-            (&["text/event-stream"], false),
-            (&["text/html, application/xml"], false),
-            (&["application/json;q=0"], false),
-            (&["application/json; q=0.00, */*"], false),
-            (&["*/*;q=0, application/json"], true),
-            (&["application/jsonp"], false),
-        ] {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                headers.append(ACCEPT, HeaderValue::from_static(value));
-            }
-            assert_eq!(accepts_json(&headers), expected, "{values:?}");
-        }
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::mcp_statistics::{McpCounters, McpOperation, McpOutcome, McpStatistics};
+use super::mcp_statistics::{McpCounts, McpOperation, McpOutcome};
 use super::request_rate::RequestRate;
 
 /// The maximum number of requests that are answered at a time.
@@ -15,7 +15,7 @@ const MAX_CALLS: usize = 16;
 /// The state of the MCP server of a site.
 #[derive(Debug)]
 pub(crate) struct McpState {
-    counters: McpCounters,
+    counts: McpCounts,
     rate: RequestRate,
     calls: Arc<Semaphore>,
 }
@@ -23,7 +23,7 @@ pub(crate) struct McpState {
 impl Default for McpState {
     fn default() -> McpState {
         McpState {
-            counters: McpCounters::default(),
+            counts: McpCounts::default(),
             rate: RequestRate::default(),
             calls: Arc::new(Semaphore::new(MAX_CALLS)),
         }
@@ -33,12 +33,12 @@ impl Default for McpState {
 impl McpState {
     /// Counts a request.
     pub(crate) fn count(&self, operation: McpOperation, outcome: McpOutcome) {
-        self.counters.count(operation, outcome);
+        self.counts.count_with(operation, outcome);
     }
 
     /// Returns the counts.
-    pub(crate) fn statistics(&self) -> McpStatistics {
-        self.counters.read()
+    pub(crate) fn counts(&self) -> &McpCounts {
+        &self.counts
     }
 
     /// Counts a request of a client in its minute and returns whether it is allowed.

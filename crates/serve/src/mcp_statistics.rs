@@ -1,6 +1,6 @@
-//! Counts of the requests of the Model Context Protocol: by operation and outcome.
+//! The operations of the Model Context Protocol and the outcomes of requests, by which they are counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::outcome_counts::{CountLabel, OutcomeCounts};
 
 /// An operation of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub enum McpOperation {
     Other,
 }
 
-impl McpOperation {
-    /// All operations.
-    pub const ALL: [McpOperation; 6] = [
+impl CountLabel for McpOperation {
+    const KEY: &'static str = "operation";
+    const ALL: &'static [McpOperation] = &[
         McpOperation::SearchDocs,
         McpOperation::ReadPage,
         McpOperation::ListPages,
@@ -31,8 +31,7 @@ impl McpOperation {
         McpOperation::Other,
     ];
 
-    /// The name of the operation in metrics.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             McpOperation::SearchDocs => "search_docs",
             McpOperation::ReadPage => "read_page",
@@ -63,9 +62,9 @@ pub enum McpOutcome {
     Failed,
 }
 
-impl McpOutcome {
-    /// All outcomes.
-    pub const ALL: [McpOutcome; 7] = [
+impl CountLabel for McpOutcome {
+    const KEY: &'static str = "outcome";
+    const ALL: &'static [McpOutcome] = &[
         McpOutcome::Ok,
         McpOutcome::Advice,
         McpOutcome::Indexing,
@@ -75,8 +74,7 @@ impl McpOutcome {
         McpOutcome::Failed,
     ];
 
-    /// The name of the outcome in metrics.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             McpOutcome::Ok => "ok",
             McpOutcome::Advice => "advice",
@@ -89,51 +87,5 @@ impl McpOutcome {
     }
 }
 
-/// The counts at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct McpStatistics([[u64; McpOutcome::ALL.len()]; McpOperation::ALL.len()]);
-
-impl McpStatistics {
-    /// Returns the number of requests for this operation with this outcome.
-    pub fn count(&self, operation: McpOperation, outcome: McpOutcome) -> u64 {
-        self.0[operation as usize][outcome as usize]
-    }
-}
-
-/// The counters of a site.
-#[derive(Debug, Default)]
-pub(super) struct McpCounters([[AtomicU64; McpOutcome::ALL.len()]; McpOperation::ALL.len()]);
-
-impl McpCounters {
-    /// Counts a request.
-    pub(super) fn count(&self, operation: McpOperation, outcome: McpOutcome) {
-        self.0[operation as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the counts.
-    pub(super) fn read(&self) -> McpStatistics {
-        McpStatistics(self.0.each_ref().map(|row| row.each_ref().map(|count| count.load(Ordering::Relaxed))))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_are_counted_by_operation_and_outcome() {
-        let counters = McpCounters::default();
-        for (times, operation) in McpOperation::ALL.into_iter().enumerate() {
-            for _ in 0..times {
-                counters.count(operation, McpOutcome::ALL[times]);
-            }
-        }
-        let statistics = counters.read();
-        for (times, operation) in McpOperation::ALL.into_iter().enumerate() {
-            for (index, outcome) in McpOutcome::ALL.into_iter().enumerate() {
-                let expected = if index == times { times as u64 } else { 0 };
-                assert_eq!(statistics.count(operation, outcome), expected, "{operation:?} {outcome:?}");
-            }
-        }
-    }
-}
+/// The counts of requests by operation and outcome.
+pub type McpCounts = OutcomeCounts<McpOutcome, McpOperation>;

@@ -109,35 +109,49 @@ pub(super) fn prefers_events_to_json(headers: &HeaderMap) -> bool {
     prefers(headers, ["text/event-stream", "text/*"], ["application/json", "application/*"])
 }
 
+/// Returns whether the client accepts JSON. One that says nothing accepts everything.
+pub(super) fn accepts_json(headers: &HeaderMap) -> bool {
+    let mut weights: [Option<u16>; 3] = [None; 3];
+    for (range, parameters) in media_ranges(headers) {
+        if let Some(slot) = find_slot(range, ["application/json", "application/*"]) {
+            weights[slot].get_or_insert_with(|| parse_weight(parameters));
+        }
+    }
+    let weight = weights.into_iter().flatten().next();
+    !headers.contains_key(ACCEPT) || weight.is_some_and(|weight| weight > 0)
+}
+
+/// Returns the media ranges of `Accept`, each with its parameters.
+fn media_ranges(headers: &HeaderMap) -> impl Iterator<Item = (&str, impl Iterator<Item = &[u8]>)> {
+    let fields = headers.get_all(ACCEPT).iter().filter_map(|field| field.to_str().ok());
+    fields.flat_map(|field| field.split(',')).map(|item| {
+        let mut parts = item.split(';');
+        (parts.next().unwrap_or_default().trim(), parts.map(str::as_bytes))
+    })
+}
+
+/// Returns how specific a range is that matches a type, which is given with the range of all its subtypes: 0 is the
+/// type itself, 2 is everything; `None` if it does not match.
+fn find_slot(range: &str, type_ranges: [&str; 2]) -> Option<usize> {
+    let is = |name: &str| range.eq_ignore_ascii_case(name);
+    type_ranges.into_iter().chain(["*/*"]).position(is)
+}
+
 /// Returns whether the client prefers a media type to another one, which is sent otherwise. Each type is given with the
 /// range of all its subtypes. Of the media ranges that match a type, the most specific one counts.
 fn prefers(headers: &HeaderMap, wanted: [&str; 2], otherwise: [&str; 2]) -> bool {
     // Index 0 is the most specific range.
     let mut wanted_weights: [Option<(u16, usize)>; 3] = [None; 3];
     let mut other_weights: [Option<(u16, usize)>; 3] = [None; 3];
-    let mut position = 0;
-    for field in headers.get_all(ACCEPT) {
-        let Ok(field) = field.to_str() else { continue };
-        for item in field.split(',') {
-            position += 1;
-            let mut parts = item.split(';');
-            let range = parts.next().unwrap_or_default().trim();
-            let is = |name: &str| range.eq_ignore_ascii_case(name);
-            let slot_of = |type_ranges: [&str; 2]| match () {
-                () if is(type_ranges[0]) => Some(0),
-                () if is(type_ranges[1]) => Some(1),
-                () if is("*/*") => Some(2),
-                () => None,
-            };
-            let slots = [slot_of(wanted), slot_of(otherwise)];
-            if slots == [None; 2] {
-                continue;
-            }
-            let weight = parse_weight(parts.map(str::as_bytes));
-            for (slot, weights) in slots.into_iter().zip([&mut wanted_weights, &mut other_weights]) {
-                if let Some(slot) = slot {
-                    weights[slot].get_or_insert((weight, position));
-                }
+    for (position, (range, parameters)) in media_ranges(headers).enumerate() {
+        let slots = [find_slot(range, wanted), find_slot(range, otherwise)];
+        if slots == [None; 2] {
+            continue;
+        }
+        let weight = parse_weight(parameters);
+        for (slot, weights) in slots.into_iter().zip([&mut wanted_weights, &mut other_weights]) {
+            if let Some(slot) = slot {
+                weights[slot].get_or_insert((weight, position));
             }
         }
     }
@@ -240,6 +254,31 @@ mod tests {
                 headers.append(ACCEPT, http::HeaderValue::from_bytes(field.as_bytes()).unwrap());
             }
             assert_eq!(prefers_html_to_json(&headers), expected, "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn the_most_specific_range_of_accept_decides_whether_json_is_accepted() {
+        for (values, expected) in [
+            (&[][..], true),
+            (&["application/json, text/event-stream"], true),
+            (&["text/event-stream", "application/json"], true),
+            (&["Application/JSON;q=0.1"], true),
+            (&["application/*"], true),
+            (&["*/*"], true),
+            (&[""], false),
+            (&["text/event-stream"], false),
+            (&["text/html, application/xml"], false),
+            (&["application/json;q=0"], false),
+            (&["application/json; q=0.00, */*"], false),
+            (&["*/*;q=0, application/json"], true),
+            (&["application/jsonp"], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(ACCEPT, value.parse().unwrap());
+            }
+            assert_eq!(accepts_json(&headers), expected, "{values:?}");
         }
     }
 

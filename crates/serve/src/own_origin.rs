@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use http::HeaderValue;
 use http::header::{HOST, ORIGIN};
+use http::uri::Authority;
 
 use docwharf_base::clock::now_unix_seconds;
 
@@ -77,13 +78,18 @@ impl RequestOrigin {
     }
 }
 
-/// Returns the host and port that a request names: those of its target, else of `Host` (RFC 9112, section 3.2.2; RFC
-/// 9113, section 8.3.1).
-pub(super) fn requested_host(context: &RequestContext<'_>) -> Option<HostAndPort> {
+/// Returns the authority that a request names: that of its target, else of `Host` (RFC 9112, section 3.2.2; RFC 9113,
+/// section 8.3.1). It may have user information.
+pub(super) fn requested_authority(context: &RequestContext<'_>) -> Option<Authority> {
     match context.target().authority() {
-        Some(authority) => HostAndPort::parse(&HeaderValue::from_str(authority.as_str()).ok()?),
-        None => HostAndPort::parse(context.headers().get(HOST)?),
+        Some(authority) => Some(authority.clone()),
+        None => context.headers().get(HOST)?.to_str().ok()?.parse().ok(),
     }
+}
+
+/// Returns the host and port that a request names.
+pub(super) fn requested_host(context: &RequestContext<'_>) -> Option<HostAndPort> {
+    HostAndPort::parse(&HeaderValue::from_str(requested_authority(context)?.as_str()).ok()?)
 }
 
 /// Returns whether a page of the site itself has sent the request: it has one Origin, with the requested host and port,
@@ -103,17 +109,37 @@ pub(super) fn has_trusted_host(context: &RequestContext<'_>, hosts: &HostList) -
     requested_host(context).is_some_and(|host| host.is_address() || host.is_loopback() || host.is_listed(hosts))
 }
 
-/// Logs that a request for a resource is refused because [`has_trusted_host`] does not trust its host: at most once a
-/// minute, because any client can cause it.
-pub(super) fn log_untrusted_host(context: &RequestContext<'_>, resource: &str) {
-    static NEXT_LOG: AtomicI64 = AtomicI64::new(0);
-    let now = now_unix_seconds();
-    let is_due = |next: i64| (now >= next || next > now + LOG_INTERVAL_SECONDS).then_some(now + LOG_INTERVAL_SECONDS);
-    if NEXT_LOG.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_due).is_err() {
-        return;
+/// The log of requests for one resource that are refused because [`has_trusted_host`] does not trust their host. It has
+/// at most one line a minute, because any client can cause it.
+#[derive(Debug)]
+pub(super) struct UntrustedHostLog {
+    resource: &'static str,
+    /// The Unix time from which the next line may be written.
+    next: AtomicI64,
+}
+
+impl UntrustedHostLog {
+    /// Creates the log of a resource, whose path within the site its lines name.
+    pub(super) const fn new(resource: &'static str) -> UntrustedHostLog {
+        UntrustedHostLog { resource, next: AtomicI64::new(0) }
     }
-    let host = requested_host(context).map_or_else(|| "no host".to_owned(), |host| host.host.describe());
-    tracing::warn!("{resource} refused a request for {host}; if readers use this host, add it to assistant.hosts");
+
+    /// Logs that a request is refused, unless that was logged less than a minute ago.
+    pub(super) fn warn(&self, context: &RequestContext<'_>) {
+        if !self.is_due(now_unix_seconds()) {
+            return;
+        }
+        let host = requested_host(context).map_or_else(|| "no host".to_owned(), |host| host.host.describe());
+        let resource = self.resource;
+        tracing::warn!("{resource} refused a request for {host}; if readers use this host, add it to assistant.hosts");
+    }
+
+    /// Returns whether a line may be written at this Unix time, and defers the next one if so.
+    fn is_due(&self, now: i64) -> bool {
+        let is_due =
+            |next: i64| (now >= next || next > now + LOG_INTERVAL_SECONDS).then_some(now + LOG_INTERVAL_SECONDS);
+        self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_due).is_ok()
+    }
 }
 
 #[cfg(test)]
@@ -287,6 +313,15 @@ mod tests {
         assert!(!check_request(&[], CLIENT, false, |context| has_trusted_host(context, &hosts)));
         let fields = [(":authority", "evil.example"), ("host", "docs.example")];
         assert!(!check_request(&fields, CLIENT, true, |context| has_trusted_host(context, &hosts)));
+    }
+
+    #[test]
+    fn each_resource_logs_an_untrusted_host_once_a_minute() {
+        let (ask, playground) = (UntrustedHostLog::new("ask"), UntrustedHostLog::new("playground"));
+        assert!(ask.is_due(1000) && !ask.is_due(1000) && !ask.is_due(1059) && ask.is_due(1060));
+        assert!(playground.is_due(1060), "the lines of one resource do not defer those of another");
+        // The clock was set back.
+        assert!(playground.is_due(100));
     }
 
     #[test]

@@ -6,10 +6,12 @@ use std::time::Instant;
 use http::{Response, StatusCode};
 use tokio::time::timeout;
 
+use docwharf_base::net::format_seconds;
+
 use super::body::ResponseBody;
-use super::fixed_responses::{BUSY_RETRY_SECONDS, with_retry_after};
+use super::fixed_responses::{BUSY_RETRY_SECONDS, JSON_TYPE, with_retry_after};
 use super::held_bytes::HeldBytesGuard;
-use super::own_origin::{has_trusted_host, is_own_origin, log_untrusted_host};
+use super::own_origin::{UntrustedHostLog, has_trusted_host, is_own_origin};
 use super::playground::answer::{refuse, render_answer, respond_with_answer};
 use super::playground::request::{RequestFault, TargetRequest};
 use super::playground::rules::{PlaygroundRule, find_target};
@@ -21,6 +23,9 @@ use super::request_checks::declared_media_type;
 use super::request_context::RequestContext;
 use super::request_rate::RATE_RETRY_SECONDS;
 use super::search_handler::respond_with_asset;
+
+/// The log of requests for untrusted hosts.
+static UNTRUSTED_HOST_LOG: UntrustedHostLog = UntrustedHostLog::new("_docwharf/playground");
 
 /// A request to the playground that is answered after its body was read.
 #[derive(Debug)]
@@ -55,14 +60,14 @@ fn check_head(
 ) -> Option<CountedResponse> {
     let refused = |status, error, message: &str| Some((PlaygroundOutcome::Refused, refuse(status, error, message)));
     if !has_trusted_host(context, &settings.hosts) {
-        log_untrusted_host(context, "_docwharf/playground");
+        UNTRUSTED_HOST_LOG.warn(context);
         return refused(StatusCode::FORBIDDEN, "host", "the playground does not answer at this host; the log says why");
     }
     if !is_own_origin(context) {
         let message = "only pages of this site may use the playground: the field Origin must name this site";
         return refused(StatusCode::FORBIDDEN, "foreign", message);
     }
-    if !declared_media_type(context).eq_ignore_ascii_case(b"application/json") {
+    if !declared_media_type(context).eq_ignore_ascii_case(JSON_TYPE.as_bytes()) {
         let message = "the media type of the body must be application/json";
         return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", message);
     }
@@ -92,12 +97,16 @@ impl PlaygroundRequest {
         let settings = &*self.in_force.settings;
         let request = match body {
             Ok(body) => self.parse_request(&body),
-            Err(BodyFault::OutOfMemory) => Err(Box::new(busy())),
-            Err(BodyFault::TooLarge) => Err(Box::new(too_large(settings))),
             Err(fault) => {
-                let error = if fault == BodyFault::Slow { "slow" } else { "incomplete" };
+                let (outcome, error) = match fault {
+                    // The limit of the body is that of its JSON; the key has that of the request in it.
+                    BodyFault::TooLarge => return too_large(settings),
+                    BodyFault::OutOfMemory => (PlaygroundOutcome::Limited, "busy"),
+                    BodyFault::Slow => (PlaygroundOutcome::Refused, "slow"),
+                    BodyFault::Incomplete => (PlaygroundOutcome::Refused, "incomplete"),
+                };
                 let response = refuse(fault.status(), error, fault.message(limits));
-                Err(Box::new((PlaygroundOutcome::Refused, response)))
+                Err(Box::new((outcome, with_retry_after(response, fault.retry_seconds()))))
             }
         };
         let (request, _guard) = match request {
@@ -108,7 +117,7 @@ impl PlaygroundRequest {
             Ok(target) => target,
             Err(rule) => return not_allowed(rule),
         };
-        let Some(_permit) = self.playground.take_permit() else { return busy() };
+        let Some(permit) = self.playground.take_permit() else { return busy() };
         let conditions = SendConditions {
             addresses: &target.addresses,
             network: &settings.network,
@@ -116,14 +125,18 @@ impl PlaygroundRequest {
             max_response: settings.max_response,
         };
         let started = Instant::now();
-        match timeout(settings.timeout, send_to_target(request, &conditions)).await {
+        match timeout(settings.timeout, send_to_target(request, permit, &conditions)).await {
             Ok(Ok(response)) => match render_answer(&response, started.elapsed()) {
                 Some(answer) => (PlaygroundOutcome::Answered, respond_with_answer(answer)),
                 None => busy(),
             },
             Ok(Err(fault)) => answer_to_fault(fault),
             Err(_) => {
-                let message = format!("there was no complete response within {:?}", settings.timeout);
+                let timeout = format_seconds(settings.timeout);
+                let message = format!(
+                    "there was no complete response within {timeout}; try again, or ask the operator to raise \
+                     playground.timeout"
+                );
                 (PlaygroundOutcome::TimedOut, refuse(StatusCode::GATEWAY_TIMEOUT, "timeout", message))
             }
         }
@@ -149,7 +162,7 @@ fn malformed(message: &str) -> CountedResponse {
 }
 
 fn too_large(settings: &PlaygroundSettings) -> CountedResponse {
-    let message = format!("the body of the request is larger than {} bytes", settings.max_request);
+    let message = format!("the body of the request is larger than {} bytes; send less", settings.max_request);
     (PlaygroundOutcome::Refused, refuse(StatusCode::PAYLOAD_TOO_LARGE, "too-large", message))
 }
 
@@ -172,11 +185,15 @@ fn answer_to_fault(fault: TargetFault) -> CountedResponse {
         TargetFault::NoAddress => {
             "the name of the target has no address; check the url, or the name server of docwharf's host"
         }
-        TargetFault::NotConnected => "the target does not accept a connection",
+        TargetFault::NotConnected => {
+            "the target does not accept a connection; check the url, or try again when the API runs"
+        }
         TargetFault::Tls => {
             "the TLS handshake with the target failed; the operator can check its certificate with `docwharf doctor`"
         }
-        TargetFault::NoUsableResponse => "the target sent no usable response",
+        TargetFault::NoUsableResponse => {
+            "the target sent no usable response; check that the url is that of an HTTP API"
+        }
     };
     (PlaygroundOutcome::Failed, refuse(StatusCode::BAD_GATEWAY, "target", message))
 }

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::fixed_responses::BUSY_RETRY_SECONDS;
 use super::held_bytes::{HeldBytes, HeldBytesGuard};
 
 /// The unit in which memory is counted, in bytes.
@@ -19,6 +20,9 @@ const MEMORY_STEP_BYTES: usize = 16 << 10;
 /// The number of bytes of a body that is too large after which the rest is not read. A client that is cut off while it
 /// sends may lose the response, so a short rest is read to its end.
 const MAX_DISCARDED_BYTES: u64 = 4 << 20;
+
+/// The deadline for a complete body, from the end of the request head, unless a resource has another one.
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The bounds of a request body.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +33,13 @@ pub struct BodyLimits {
     pub timeout: Duration,
     /// The memory of all bodies of the resource, in the whole process.
     pub memory: &'static HeldBytes,
+}
+
+impl BodyLimits {
+    /// Creates the limits of a resource whose bodies take this memory and have [`BODY_TIMEOUT`].
+    pub(crate) const fn new(max_bytes: usize, memory: &'static HeldBytes) -> BodyLimits {
+        BodyLimits { max_bytes, timeout: BODY_TIMEOUT, memory }
+    }
 }
 
 /// The reason why a body was not read.
@@ -55,11 +66,18 @@ impl BodyFault {
         }
     }
 
+    /// Returns after how many seconds the client may send the request again; `None` if that is not a matter of time.
+    pub(crate) fn retry_seconds(self) -> Option<u32> {
+        (self == BodyFault::OutOfMemory).then_some(BUSY_RETRY_SECONDS)
+    }
+
     /// Describes the fault to the client.
     pub(crate) fn message(self, limits: BodyLimits) -> String {
         match self {
-            BodyFault::TooLarge => format!("the body is larger than {} bytes", limits.max_bytes),
-            BodyFault::Slow => format!("the body was not complete after {} seconds", limits.timeout.as_secs()),
+            BodyFault::TooLarge => format!("the body is larger than {} bytes; send less", limits.max_bytes),
+            BodyFault::Slow => {
+                format!("the body was not complete after {} seconds; send it again", limits.timeout.as_secs())
+            }
             BodyFault::Incomplete => "the body ends too early; send it again".to_owned(),
             BodyFault::OutOfMemory => "the server is busy with other requests; try again in a moment".to_owned(),
         }
@@ -225,6 +243,21 @@ mod tests {
         assert!(MEMORY.held() >= second.len() as u64);
         drop(second);
         assert_eq!(MEMORY.held(), 0);
+    }
+
+    #[test]
+    fn each_fault_of_a_body_has_a_status_and_says_what_to_do_next() {
+        static MEMORY: HeldBytes = HeldBytes::new(0);
+        let limits = BodyLimits::new(1000, &MEMORY);
+        for (fault, retry_seconds, status, message) in [
+            (BodyFault::TooLarge, None, 413, "the body is larger than 1000 bytes; send less"),
+            (BodyFault::Slow, None, 408, "the body was not complete after 10 seconds; send it again"),
+            (BodyFault::Incomplete, None, 400, "the body ends too early; send it again"),
+            (BodyFault::OutOfMemory, Some(1), 503, "the server is busy with other requests; try again in a moment"),
+        ] {
+            let found = (fault.retry_seconds(), fault.status().as_u16(), fault.message(limits));
+            assert_eq!(found, (retry_seconds, status, message.to_owned()));
+        }
     }
 
     #[test]

@@ -74,9 +74,13 @@ impl<'r> RequestContext<'r> {
         }
     }
 
-    /// Continues the processing of a request that began while `version` was served.
-    pub(super) fn with_version(self, version: Arc<SealedVersion>) -> RequestContext<'r> {
-        RequestContext { version: Guard::from_inner(Some(version)), ..self }
+    /// Continues the processing of a request that began while `version` was served; `None` means the version that is
+    /// served now.
+    pub(super) fn with_version(self, version: Option<Arc<SealedVersion>>) -> RequestContext<'r> {
+        match version {
+            Some(version) => RequestContext { version: Guard::from_inner(Some(version)), ..self },
+            None => self,
+        }
     }
 
     /// Returns the site that the request is for.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -21,12 +21,13 @@ use super::handler;
 use super::header_pool;
 use super::logged_body::LoggedBody;
 use super::peer::Peer;
-use super::post_resources::check_post_request;
 use super::recording::recorded_fields::RecordedFields;
 use super::recording::{RecordedRequest, ViewedContent};
 use super::request_body::RequestBody;
 use super::request_context::{MethodClass, RequestContext};
+use super::request_step::{FinishedStep, RequestStep};
 use super::response_cache::{CacheAddress, CachedResponse};
+use super::search_handler::may_need_query;
 use super::site::Site;
 
 /// A response of a site. It is available at once, except for a search, for a request with a body, for a page that must
@@ -80,64 +81,40 @@ pub(super) fn respond_from_cache(
     Some(body)
 }
 
-/// Answers a request to which the cache has no response. A search waits for its query, a POST request for its body, and
-/// a request for an asset of a replaced version waits while that version may still be opened.
+/// Answers a request to which the cache has no response. Its [`RequestStep`] is waited for, and a request for an asset
+/// of a replaced version waits while that version may still be opened.
 pub(super) fn respond<B: RequestBody>(site: &Arc<Site>, request: Request<B>, peer: Peer) -> SiteResponse {
     let arrival = Arrival::now(site, peer);
-    let is_post = request.method() == Method::POST;
-    match is_post.then(|| check_post_request(&RequestContext::new(site, &request, Some(peer)))).flatten() {
-        None => {}
-        Some(Err(refusal)) => {
-            let response = respond_with(site, request, arrival, |context| handler::finish_post(context, refusal));
-            return SiteResponse::Ready(ready(response));
+    let context = RequestContext::new(site, &request, Some(peer));
+    let response = match RequestStep::of(&context) {
+        RequestStep::Now => {
+            if site.is_opening()
+                && let Some(asset) = handler::find_unopened_asset_path(&context)
+            {
+                let site = Arc::clone(site);
+                drop(context);
+                return SiteResponse::Deferred(Box::pin(async move {
+                    site.retained_versions.wait_for(&asset).await;
+                    respond_with(&site, request, arrival, handler::response_for)
+                }));
+            }
+            respond_in(&context, arrival, handler::response_for)
         }
-        Some(Ok(post)) => {
-            let (site, ends_with_client) = (Arc::clone(site), post.ends_with_client());
+        RequestStep::Refused(refusal) => {
+            respond_in(&context, arrival, |context| handler::respond_to_step(context, FinishedStep::Post(refusal)))
+        }
+        step @ (RequestStep::Post(_) | RequestStep::Query(_) | RequestStep::Conversion(_)) => {
+            drop(context);
+            let (site, ends_with_client) = (Arc::clone(site), step.ends_with_client());
             let response: DeferredSiteResponse = Box::pin(async move {
-                let (head, body) = request.into_parts();
-                let body = body.read(post.body_limits()).await;
-                let request = Request::from_parts(head, ());
-                let answer = post.answer(&RequestContext::new(&site, &request, Some(peer)), body);
-                let response = answer.await;
-                respond_with(&site, request, arrival, |context| handler::finish_post(context, response))
+                let (finished, request) = step.finish(&site, request, Some(peer)).await;
+                let version = finished.version();
+                respond_at(&site, request, arrival, version, |context| handler::respond_to_step(context, finished))
             });
             let defer = if ends_with_client { SiteResponse::DeferredWhileConnected } else { SiteResponse::Deferred };
             return defer(response);
         }
-    }
-    let target = request.uri().path_and_query();
-    if target.is_some_and(|target| handler::may_need_query(site, target.as_str()))
-        && let Some(query) = handler::start_query(&RequestContext::new(site, &request, Some(peer)))
-    {
-        let site = Arc::clone(site);
-        return SiteResponse::Deferred(Box::pin(async move {
-            let finished = query.wait().await;
-            let version = Some(finished.version());
-            respond_at(&site, request, arrival, version, |context| handler::respond_to_query(context, finished))
-        }));
-    }
-    let context = RequestContext::new(site, &request, Some(peer));
-    if let Some(conversion) = handler::start_conversion(&context) {
-        let version = context.shared_version();
-        let site = Arc::clone(site);
-        drop(context);
-        return SiteResponse::Deferred(Box::pin(async move {
-            conversion.wait().await;
-            // The rules may have changed meanwhile, so the address is looked up again.
-            respond_at(&site, request, arrival, version, handler::response_for)
-        }));
-    }
-    if site.is_opening()
-        && let Some(asset) = handler::find_unopened_asset_path(&context)
-    {
-        let site = Arc::clone(site);
-        drop(context);
-        return SiteResponse::Deferred(Box::pin(async move {
-            site.retained_versions.wait_for(&asset).await;
-            respond_with(&site, request, arrival, handler::response_for)
-        }));
-    }
-    let response = respond_in(&context, arrival, handler::response_for);
+    };
     drop(context);
     recycle_fields(request);
     SiteResponse::Ready(ready(response))
@@ -145,17 +122,15 @@ pub(super) fn respond<B: RequestBody>(site: &Arc<Site>, request: Request<B>, pee
 
 /// Returns whether [`respond`] may have to wait for the response to a request for this target, path and query.
 pub(super) fn may_wait(site: &Site, target: &str) -> bool {
-    site.is_opening() || handler::may_need_query(site, target)
+    site.is_opening() || may_need_query(site, target)
 }
 
-/// Answers a request as [`respond`] does, but never waits (see [`may_wait`]); `None` if a page must be converted to
-/// Markdown first.
+/// Answers a GET or HEAD request as [`respond`] does, but never waits; `None` if its response waits for something that
+/// [`may_wait`] cannot see in its target, such as a page that must be converted to Markdown.
 pub(super) fn respond_now<B>(site: &Site, request: Request<B>, peer: Peer) -> Option<Response<LoggedBody>> {
     let arrival = Arrival::now(site, peer);
     let context = RequestContext::new(site, &request, Some(peer));
-    if handler::needs_conversion(&context) {
-        return None;
-    }
+    let RequestStep::Now = RequestStep::of(&context) else { return None };
     let response = respond_in(&context, arrival, handler::response_for);
     drop(context);
     recycle_fields(request);
@@ -204,11 +179,7 @@ fn respond_at<B>(
     version: Option<Arc<SealedVersion>>,
     make_response: impl FnOnce(&RequestContext<'_>) -> Response<ResponseBody>,
 ) -> Response<LoggedBody> {
-    let context = RequestContext::new(site, &request, Some(arrival.peer));
-    let context = match version {
-        Some(version) => context.with_version(version),
-        None => context,
-    };
+    let context = RequestContext::new(site, &request, Some(arrival.peer)).with_version(version);
     let response = respond_in(&context, arrival, make_response);
     drop(context);
     recycle_fields(request);

@@ -215,7 +215,7 @@ impl SiteState {
             BodyLocation::StaticText(text) => Some(Bytes::from_static(text).into()),
             BodyLocation::File(file, form) => file_body::ready_body(site, same_version()?, file, form, None),
             BodyLocation::Precompressed(file, coding, crc) => {
-                site.precompressed_body(same_version()?, file, coding, crc).map(BodyChunk::from)
+                site.codings.body(same_version()?, file, coding, crc).map(BodyChunk::from)
             }
             BodyLocation::TextWithTag(text, tag) => {
                 let inserted = site.inserted_tag();
@@ -228,7 +228,7 @@ impl SiteState {
                 let ResponseForm::Precompressed(coding) = form else {
                     return file_body::ready_body(site, same_version()?, file, form, Some(inserted));
                 };
-                let coded = site.precompressed_body(same_version()?, file, coding, coded_crc)?;
+                let coded = site.codings.body(same_version()?, file, coding, coded_crc)?;
                 Some(file_body::precompressed_chunk(coding, coded, Some(inserted)))
             }
         }

@@ -6,11 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
-use bytes::Bytes;
 use http::StatusCode;
 use tokio::sync::watch;
 
-use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::external::csp;
 use docwharf_site::lookup::{AddressSettings, SiteFiles};
@@ -29,11 +27,10 @@ use super::damage_reports::DamageReports;
 use super::held_bytes::HELD;
 use super::inflated_file_cache::InflatedFileCache;
 use super::insertion::InsertedTag;
-use super::markdown_statistics::MarkdownCounters;
+use super::markdown_statistics::MarkdownCounts;
 use super::mcp_state::McpState;
-use super::negotiate::{AcceptedCodings, ResponseForm};
 use super::playground::Playground;
-use super::precompressed::PrecompressedCodings;
+use super::precompressed::{CodingsInForce, PrecompressedCodings};
 use super::recording::Recorder;
 use super::retained_versions::RetainedVersions;
 use super::search::SearchState;
@@ -62,7 +59,7 @@ pub struct Site {
     /// The content security policies of a version, once they are computed.
     pub(super) csp: ArcSwapOption<VersionCsp>,
     /// The Brotli and Zstandard forms of a version, once they are computed.
-    precompressed: ArcSwapOption<PrecompressedCodings>,
+    pub(super) codings: CodingsInForce,
     /// The tag that is inserted into pages.
     pub(super) inserted_tag: ArcSwapOption<InsertedTag>,
     /// The cache of inflated files.
@@ -76,7 +73,7 @@ pub struct Site {
     /// The Markdown of the pages; `site_assistant` has the functions that change it.
     pub(super) markdown: Arc<MarkdownState>,
     /// The counts of requests for it.
-    pub(super) markdown_counters: MarkdownCounters,
+    pub(super) markdown_counts: MarkdownCounts,
     /// The questions that a model answers, a part of `assistant`.
     pub(super) ask: Arc<AskState>,
     /// The API playground.
@@ -121,14 +118,14 @@ impl Site {
             rules: ArcSwap::default(),
             access_control: ArcSwap::from_pointee(settings.access_control.clone()),
             csp: ArcSwapOption::empty(),
-            precompressed: ArcSwapOption::empty(),
+            codings: CodingsInForce::default(),
             inserted_tag: ArcSwapOption::empty(),
             inflated_file_cache,
             search: Arc::default(),
             assistant: ArcSwapOption::empty(),
             mcp: McpState::default(),
             markdown: Arc::default(),
-            markdown_counters: MarkdownCounters::default(),
+            markdown_counts: MarkdownCounts::default(),
             ask: Arc::default(),
             playground: Arc::default(),
             recorder: ArcSwapOption::empty(),
@@ -162,9 +159,7 @@ impl Site {
             self.update_inserted_tag(Some(&version));
         }
         self.served_version.store(Some(Arc::new(version)));
-        if self.precompressed.load().as_ref().is_some_and(|codings| codings.id != id) {
-            self.precompressed.store(None);
-        }
+        self.codings.retain_version(id);
         self.retained_versions.remove(id);
         self.retained_versions.remove_expired();
         self.markdown.begin_version(id);
@@ -293,51 +288,15 @@ impl Site {
     /// Serves these Brotli and Zstandard forms of a version to clients that accept them; with `None`, stops serving
     /// any.
     pub fn set_precompressed(&self, codings: Option<PrecompressedCodings>) {
-        self.precompressed.store(codings.map(Arc::new));
+        self.codings.set(codings);
         self.invalidate_responses();
-    }
-
-    /// Returns the body of a file of `version` in a precompressed coding, if that coding still has the bytes with
-    /// this CRC-32.
-    pub(super) fn precompressed_body(
-        &self,
-        version: &SealedVersion,
-        file: usize,
-        coding: ContentCoding,
-        crc: u32,
-    ) -> Option<Bytes> {
-        let codings = self.precompressed.load();
-        let codings = codings.as_ref().filter(|codings| codings.id == version.id)?;
-        codings.body(coding, file).filter(|(_, body_crc)| *body_crc == crc).map(|(body, _)| body)
-    }
-
-    /// Chooses the form in which a compressed file of `version` is sent; `gzip_len` is the length of its gzip form in
-    /// bytes. For a precompressed form, also returns the body and its CRC-32.
-    pub(super) fn choose_form(
-        &self,
-        version: &SealedVersion,
-        file: usize,
-        gzip_len: u64,
-        accepted: AcceptedCodings,
-    ) -> (ResponseForm, Bytes, u32) {
-        if accepted.accepts_precompressed() {
-            let codings = self.precompressed.load();
-            if let Some(codings) = codings.as_ref().filter(|codings| codings.id == version.id)
-                && let ResponseForm::Precompressed(coding) =
-                    accepted.choose(gzip_len, |coding| codings.len(coding, file))
-                && let Some((body, crc)) = codings.body(coding, file)
-            {
-                return (ResponseForm::Precompressed(coding), body, crc);
-            }
-        }
-        (accepted.choose(gzip_len, |_| None), Bytes::new(), 0)
     }
 
     /// Stops serving a version from the next request on; requests then get 503.
     pub fn remove_version(&self) {
         self.note_content_change();
         self.served_version.store(None);
-        self.precompressed.store(None);
+        self.codings.set(None);
         self.invalidate_responses();
     }
 
@@ -407,135 +366,4 @@ impl Drop for OpeningGuard {
 }
 
 #[cfg(test)]
-mod tests {
-    use docwharf_base::clock::now_unix_seconds;
-    use docwharf_base::model::cidr::IpRanges;
-    use docwharf_base::model::digest::Digest;
-    use http::HeaderValue;
-
-    use super::*;
-    use crate::access::AccessRules;
-    use crate::access_log::AccessLogSettings;
-    use crate::access_log_line::{AccessLogFormat, LoggedAddress};
-    use crate::response_cache;
-    use crate::test_versions::version_with_files;
-
-    /// Returns an access control that admits no client.
-    fn closed_access() -> AccessControl {
-        AccessControl {
-            rules: AccessRules { allow: Some(IpRanges::default()), user_header: None },
-            proxies: IpRanges::default(),
-        }
-    }
-
-    #[test]
-    fn each_response_is_counted_in_its_status_class() {
-        let site = Site::new(SiteSettings::default());
-        for (status, expected) in [
-            (200, [1, 0, 0, 0]),
-            (204, [2, 0, 0, 0]),
-            (206, [3, 0, 0, 0]),
-            (301, [3, 1, 0, 0]),
-            (304, [3, 2, 0, 0]),
-            (400, [3, 2, 1, 0]),
-            (499, [3, 2, 2, 0]),
-            (503, [3, 2, 2, 1]),
-            (999, [3, 2, 2, 2]),
-        ] {
-            site.count_response(StatusCode::from_u16(status).unwrap());
-            assert_eq!(site.request_counts(), expected, "{status}");
-        }
-    }
-
-    #[test]
-    fn every_change_that_affects_responses_invalidates_cached_responses() {
-        type Change = fn(&Site, VersionId);
-        let site = Site::new(SiteSettings::default());
-        let version = VersionId(Digest::compute(b"x"));
-        let changes: [(&str, Change); 8] = [
-            ("an inserted tag", |site, _| site.set_inserted_tag(InsertedTag::new("/").map(Arc::new))),
-            ("no inserted tag", |site, _| site.set_inserted_tag(None)),
-            ("rules", |site, _| site.set_rules(Arc::default())),
-            ("other access control", |site, _| site.set_access_control(AccessControl::default())),
-            ("other codings", |site, version| site.set_precompressed(Some(PrecompressedCodings::empty(version)))),
-            ("no codings", |site, _| site.set_precompressed(None)),
-            ("a released version", Site::release_version),
-            ("no version", |site, _| site.remove_version()),
-        ];
-        for (case, change) in changes {
-            let before = (site.generation(), response_cache::SiteState::current(&site));
-            change(&site, version);
-            assert!(site.generation() > before.0 && response_cache::SiteState::current(&site) != before.1, "{case}");
-        }
-    }
-
-    #[test]
-    fn content_dates_record_a_version_change_but_no_settings_change_without_a_version() {
-        let site = Site::new(SiteSettings::default());
-        assert_eq!(site.content_dates(5), ContentDates::never_replaced(5));
-        // Without a version, changed rules change no response.
-        site.set_rules(Arc::default());
-        site.set_access_control(AccessControl::default());
-        assert_eq!(site.content_dates(-5), ContentDates::never_replaced(-5));
-        for change in [Site::note_content_change, Site::remove_version] {
-            let site = Site::new(SiteSettings::default());
-            let before = now_unix_seconds();
-            change(&site);
-            let replaced = site.content_dates(5).replaced.unwrap();
-            assert!((before..=now_unix_seconds()).contains(&replaced));
-        }
-    }
-
-    #[test]
-    fn precompressed_codings_are_dropped_when_their_version_is_replaced_or_removed() {
-        let site = Site::new(SiteSettings::default());
-        let (one, two) = (version_with_files(&[("a", "1")], 0), version_with_files(&[("a", "2")], 0));
-        let (first_id, second_id) = (one.id, two.id);
-        let has_codings = || site.precompressed.load().is_some();
-        site.set_version(one);
-        site.set_precompressed(Some(PrecompressedCodings::empty(first_id)));
-        site.set_version(version_with_files(&[("a", "1")], 0));
-        assert!(has_codings(), "the same version was opened again");
-        site.set_version(two);
-        assert!(!has_codings());
-        site.set_precompressed(Some(PrecompressedCodings::empty(second_id)));
-        site.remove_version();
-        assert!(!has_codings() && site.served_version().is_none());
-    }
-
-    #[test]
-    fn response_cache_is_off_when_a_response_or_log_line_depends_on_the_client() {
-        let hsts = Some(HeaderValue::from_static("max-age=60"));
-        let named = AccessRules { allow: None, user_header: Some(http::header::FROM) };
-        let proxies = IpRanges::parse(&["10.0.0.0/8"]).unwrap();
-        for (settings, expected) in [
-            (SiteSettings::default(), false),
-            (
-                SiteSettings {
-                    access_control: AccessControl { rules: AccessRules::default(), proxies: proxies.clone() },
-                    ..SiteSettings::default()
-                },
-                false,
-            ),
-            (SiteSettings { access_control: closed_access(), ..SiteSettings::default() }, true),
-            (SiteSettings { access_control: AccessControl { rules: named, proxies }, ..SiteSettings::default() }, true),
-            (SiteSettings { hsts, ..SiteSettings::default() }, true),
-        ] {
-            let site = Site::new(settings);
-            assert_eq!(site.depends_on_client(), expected, "{:?}", site.settings);
-            assert_eq!(response_cache::SiteState::current(&site).is_none(), expected, "{:?}", site.settings);
-            site.set_access_control(closed_access());
-            assert!(site.depends_on_client() && response_cache::SiteState::current(&site).is_none());
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let log = AccessLogSettings {
-            format: AccessLogFormat::Json,
-            address: LoggedAddress::Full,
-            file: Some(dir.path().join("log")),
-        };
-        let log = AccessLog::open(&log).unwrap();
-        let site = Site::with_access_log(SiteSettings::default(), Some(Arc::clone(&log)));
-        assert!(site.depends_on_client() && response_cache::SiteState::current(&site).is_none());
-        log.finish();
-    }
-}
+mod tests;

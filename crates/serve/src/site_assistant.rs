@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use docwharf_search::site_markdown::SiteMarkdown;
 
-use super::ask::AskStatistics;
+use super::ask::AskOutcome;
 use super::assistant_settings::AssistantSettings;
 use super::converted_pages::SiteMarkdownSource;
-use super::markdown_statistics::MarkdownStatistics;
-use super::mcp_statistics::McpStatistics;
+use super::markdown_statistics::MarkdownCounts;
+use super::mcp_statistics::McpCounts;
+use super::outcome_counts::OutcomeCounts;
 use super::playground::PlaygroundOutcome;
 use super::playground_settings::PlaygroundSettings;
 use super::site::Site;
@@ -27,18 +28,18 @@ impl Site {
     }
 
     /// Returns the counts of requests of the Model Context Protocol since the start.
-    pub fn mcp_statistics(&self) -> McpStatistics {
-        self.mcp.statistics()
+    pub fn mcp_counts(&self) -> &McpCounts {
+        self.mcp.counts()
     }
 
     /// Returns the counts of requests for Markdown and `llms.txt` that docwharf makes, since the start.
-    pub fn markdown_statistics(&self) -> MarkdownStatistics {
-        self.markdown_counters.read()
+    pub fn markdown_counts(&self) -> &MarkdownCounts {
+        &self.markdown_counts
     }
 
     /// Returns the counts of questions since the start, by outcome.
-    pub fn ask_statistics(&self) -> AskStatistics {
-        self.ask.statistics()
+    pub fn ask_counts(&self) -> &OutcomeCounts<AskOutcome> {
+        self.ask.counts()
     }
 
     /// Returns whether the settings of `[assistant]` have a property; false if all of it is off.
@@ -71,8 +72,8 @@ impl Site {
         self.playground.settings()
     }
 
-    /// Returns the number of requests to the playground with this outcome since the start.
-    pub fn playground_count(&self, outcome: PlaygroundOutcome) -> u64 {
-        self.playground.outcome_count(outcome)
+    /// Returns the counts of requests to the playground since the start, by outcome.
+    pub fn playground_counts(&self) -> &OutcomeCounts<PlaygroundOutcome> {
+        self.playground.counts()
     }
 }

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use http::header::CACHE_CONTROL;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response};
 
 use docwharf_serve::Site;
 use docwharf_serve::body::ResponseBody;
 use docwharf_serve::handler::{handle_deferred, is_search_answer};
 use docwharf_serve::peer::Peer;
 use docwharf_serve::request_body::RequestBody;
-
-/// `X-Robots-Tag`, a header field for search engines that the `http` crate does not define.
-const X_ROBOTS_TAG: HeaderName = HeaderName::from_static("x-robots-tag");
+use docwharf_site::rules::robots_tag::X_ROBOTS_TAG;
 
 /// Responds to a request for a preview. Whatever the branch sets in its own `_headers`, search engines must not index
 /// the response. Only the client's own cache may store it, and must revalidate it before each use, hashed assets

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use docwharf_search::extract::is_invisible;
+use http::StatusCode;
 use serde::Serialize;
 
 use crate::streamed_body::BodySender;
@@ -56,7 +57,7 @@ pub(crate) enum AnswerEvent<'a> {
     /// The end.
     Done(&'a AnswerEnd),
     /// The answer ends because of an error.
-    Error { status: u16, message: &'a str },
+    Error { status: StatusCode, message: &'a str },
 }
 
 impl AnswerEvent<'_> {
@@ -67,7 +68,7 @@ impl AnswerEvent<'_> {
             AnswerEvent::Delta(text) => ("delta", serde_json::json!({ "text": text })),
             AnswerEvent::Done(end) => ("done", serde_json::json!(end)),
             AnswerEvent::Error { status, message } => {
-                ("error", serde_json::json!({ "error": message, "status": status }))
+                ("error", serde_json::json!({ "error": message, "status": status.as_u16() }))
             }
         };
         format!("event: {name}\ndata: {data}\n\n")
@@ -199,10 +200,12 @@ impl CompleteAnswer {
 
 /// Returns the status and the message that a reader gets. It names neither the endpoint nor what is wrong with it: the
 /// log has that.
-pub(crate) fn describe_failure(failure: &ChatFailure) -> (u16, &'static str) {
+pub(crate) fn describe_failure(failure: &ChatFailure) -> (StatusCode, &'static str) {
     match failure {
-        ChatFailure::TimedOut => (504, "the model did not answer in time"),
-        _ => (502, "the model has failed; the log of docwharf has the reason"),
+        ChatFailure::TimedOut => {
+            (StatusCode::GATEWAY_TIMEOUT, "the model did not answer in time; ask again, or a shorter question")
+        }
+        _ => (StatusCode::BAD_GATEWAY, "the model has failed; the log of docwharf has the reason"),
     }
 }
 
@@ -221,7 +224,7 @@ mod tests {
             ),
             (AnswerEvent::Delta("a\r\n\nevent: done"), r#"event: delta|data: {"text":"a\r\n\nevent: done"}||"#),
             (
-                AnswerEvent::Error { status: 504, message: "late" },
+                AnswerEvent::Error { status: StatusCode::GATEWAY_TIMEOUT, message: "late" },
                 r#"event: error|data: {"error":"late","status":504}||"#,
             ),
         ] {
@@ -253,7 +256,7 @@ mod tests {
             ChatFailure::Unreachable,
             ChatFailure::Status(401),
         ];
-        assert_eq!(failures.each_ref().map(|failure| describe_failure(failure).0), [504, 502, 502, 502, 502]);
+        assert_eq!(failures.each_ref().map(|failure| describe_failure(failure).0.as_u16()), [504, 502, 502, 502, 502]);
         for failure in &failures[1..] {
             assert_eq!(describe_failure(failure), describe_failure(&ChatFailure::Status(500)));
         }

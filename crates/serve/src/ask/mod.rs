@@ -19,7 +19,7 @@ mod question;
 mod state;
 mod statistics;
 
-pub use statistics::{AskOutcome, AskStatistics};
+pub use statistics::AskOutcome;
 
 pub(crate) use answer::{AnswerEvent, CompleteAnswer, RunningAnswer, describe_failure, nothing_found};
 pub(crate) use chat_client::ChatFailure;

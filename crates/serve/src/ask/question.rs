@@ -62,7 +62,7 @@ impl ReaderQuestion {
         if section.as_ref().is_some_and(|section| section.len() > MAX_SECTION_BYTES) {
             return Err(QuestionFault::LongSection);
         }
-        let lang = lang.filter(|lang| may_be_language_tag(lang)).map(|lang| lang.replace('_', "-"));
+        let lang = lang.filter(|lang| may_be_language_tag(lang));
         Ok(ReaderQuestion { text, section, lang })
     }
 }
@@ -84,7 +84,7 @@ mod tests {
         for (body, expected) in [
             (r#"{"question":"How?"}"#, question(None, None)),
             (r#" {"question":" How?\n","section":null,"lang":null,"x":[1]}"#, question(None, None)),
-            (r#"{"question":"How?","section":"/api/","lang":"pt_BR"}"#, question(Some("/api/"), Some("pt-BR"))),
+            (r#"{"question":"How?","section":"/api/","lang":"pt_BR"}"#, question(Some("/api/"), Some("pt_BR"))),
             (r#"{"question":"How?","section":"/","lang":"<x>"}"#, question(None, None)),
             (
                 r#"{"question":"0123456789"}"#,

@@ -9,10 +9,11 @@ use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::locks::Mutex;
 
 use crate::assistant_settings::AskSettings;
+use crate::outcome_counts::OutcomeCounts;
 use crate::request_rate::RequestRate;
 
 use super::chat_client::{ChatEndpoint, ChatFailure};
-use super::statistics::{AskCounters, AskOutcome, AskStatistics};
+use super::statistics::AskOutcome;
 
 /// The seconds of a day.
 const DAY_SECONDS: i64 = 86_400;
@@ -33,7 +34,7 @@ pub(crate) struct AskState {
     day: Mutex<QuestionDay>,
     /// The number of questions that are being answered.
     running: AtomicUsize,
-    counters: AskCounters,
+    counts: OutcomeCounts<AskOutcome>,
     /// Whether the last answer failed, so that a further failure is not logged.
     has_logged_failure: AtomicBool,
 }
@@ -100,12 +101,12 @@ impl AskState {
 
     /// Counts a question that was refused.
     pub(crate) fn count(&self, outcome: AskOutcome) {
-        self.counters.count(outcome);
+        self.counts.count(outcome);
     }
 
     /// Returns the counts of questions.
-    pub(crate) fn statistics(&self) -> AskStatistics {
-        self.counters.read()
+    pub(crate) fn counts(&self) -> &OutcomeCounts<AskOutcome> {
+        &self.counts
     }
 
     /// Logs why the endpoint has failed, unless the question before has failed, too.
@@ -147,7 +148,7 @@ impl RunningQuestion {
 impl Drop for RunningQuestion {
     fn drop(&mut self) {
         self.state.running.fetch_sub(1, Ordering::Relaxed);
-        self.state.counters.count(self.outcome);
+        self.state.counts.count(self.outcome);
     }
 }
 
@@ -182,6 +183,6 @@ mod tests {
         failed.fail(&ChatFailure::Status(401));
         drop(failed);
         let counts = [AskOutcome::Answered, AskOutcome::Cancelled, AskOutcome::TimedOut, AskOutcome::EndpointFailed];
-        assert_eq!(counts.map(|outcome| state.statistics().count(outcome)), [1, 2, 1, 1]);
+        assert_eq!(counts.map(|outcome| state.counts().get(outcome)), [1, 2, 1, 1]);
     }
 }

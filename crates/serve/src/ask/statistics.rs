@@ -1,6 +1,6 @@
-//! Counts of the questions of a site, by outcome.
+//! The outcomes of questions, by which they are counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::outcome_counts::CountLabel;
 
 /// The outcome of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub enum AskOutcome {
     Cancelled,
 }
 
-impl AskOutcome {
-    /// All outcomes.
-    pub const ALL: [AskOutcome; 11] = [
+impl CountLabel for AskOutcome {
+    const KEY: &'static str = "outcome";
+    const ALL: &'static [AskOutcome] = &[
         AskOutcome::Answered,
         AskOutcome::NothingFound,
         AskOutcome::Uncited,
@@ -45,8 +45,7 @@ impl AskOutcome {
         AskOutcome::Cancelled,
     ];
 
-    /// The name of the outcome in metrics.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             AskOutcome::Answered => "answered",
             AskOutcome::NothingFound => "nothing_found",
@@ -59,54 +58,6 @@ impl AskOutcome {
             AskOutcome::EndpointFailed => "endpoint_failed",
             AskOutcome::TimedOut => "timed_out",
             AskOutcome::Cancelled => "cancelled",
-        }
-    }
-}
-
-/// The counts at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AskStatistics([u64; AskOutcome::ALL.len()]);
-
-impl AskStatistics {
-    /// Returns the number of questions with this outcome.
-    pub fn count(&self, outcome: AskOutcome) -> u64 {
-        self.0[outcome as usize]
-    }
-}
-
-/// The counts since the start.
-#[derive(Debug, Default)]
-pub(super) struct AskCounters([AtomicU64; AskOutcome::ALL.len()]);
-
-impl AskCounters {
-    /// Counts a question.
-    pub(super) fn count(&self, outcome: AskOutcome) {
-        self.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Reads the counts.
-    pub(super) fn read(&self) -> AskStatistics {
-        AskStatistics(std::array::from_fn(|index| self.0[index].load(Ordering::Relaxed)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_outcome_has_its_own_count_and_name() {
-        let counters = AskCounters::default();
-        for (index, outcome) in AskOutcome::ALL.into_iter().enumerate() {
-            assert_eq!(outcome as usize, index);
-            for _ in 0..=index {
-                counters.count(outcome);
-            }
-        }
-        let statistics = counters.read();
-        for (index, outcome) in AskOutcome::ALL.into_iter().enumerate() {
-            assert_eq!(statistics.count(outcome), index as u64 + 1, "{}", outcome.name());
-            assert_eq!(AskOutcome::ALL.iter().filter(|other| other.name() == outcome.name()).count(), 1);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::json;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 use super::ask::{
@@ -22,43 +22,40 @@ use super::ask::{
     RunningQuestion, build_messages, describe_failure, nothing_found,
 };
 use super::body::{PostAnswer, ResponseBody};
-use super::fixed_responses::{self, uncached_response, with_retry_after};
+use super::fixed_responses::{self, INDEXING_RETRY_SECONDS, JSON_TYPE, uncached_response, with_retry_after};
 use super::header_pool;
 use super::held_bytes::HeldBytes;
 use super::negotiate::prefers_events_to_json;
-use super::own_origin::{RequestOrigin, has_trusted_host, is_own_origin, log_untrusted_host};
+use super::own_origin::{RequestOrigin, UntrustedHostLog, has_trusted_host, is_own_origin};
 use super::recording::Recorder;
 use super::recording::recorded_fields::RecordedFields;
 use super::request_body::{BodyFault, BodyLimits, CountedBytes};
 use super::request_context::RequestContext;
 use super::request_rate::RATE_RETRY_SECONDS;
-use super::search::{PendingAnswer, SearchFailure, SearchResource};
+use super::search::{MissingIndex, PendingAnswer, SearchFailure, SearchResource};
 use super::site::Site;
 
 use retrieval::Retrieval;
 
-/// The deadline for a complete body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The limit of [`BODY_MEMORY`], in bytes.
 const MAX_BODY_MEMORY_BYTES: u64 = 16 << 20;
 /// The memory of the bodies of all questions of the process.
 static BODY_MEMORY: HeldBytes = HeldBytes::new(MAX_BODY_MEMORY_BYTES);
 /// The limits of bodies.
-pub(super) static BODY_LIMITS: BodyLimits =
-    BodyLimits { max_bytes: MAX_BODY_BYTES, timeout: BODY_TIMEOUT, memory: &BODY_MEMORY };
+pub(super) static BODY_LIMITS: BodyLimits = BodyLimits::new(MAX_BODY_BYTES, &BODY_MEMORY);
+
+/// The log of questions for untrusted hosts.
+static UNTRUSTED_HOST_LOG: UntrustedHostLog = UntrustedHostLog::new("_docwharf/ask");
 
 /// `X-Accel-Buffering`, by which nginx passes a response on as it arrives.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-const JSON_TYPE: &str = "application/json";
 const EVENT_STREAM_TYPE: &str = "text/event-stream";
 
-/// The Retry-After while there is no index yet, in seconds.
-const INDEXING_RETRY_SECONDS: u32 = 2;
 /// The time after the deadline of the model in which the end of an answer is sent to a client that reads.
 const END_GRACE: Duration = Duration::from_secs(1);
 /// The Retry-After while too many questions are being answered, in seconds.
-const BUSY_RETRY_SECONDS: u32 = 5;
+const QUESTION_RETRY_SECONDS: u32 = 5;
 
 /// A question that is answered after its body was read.
 #[derive(Debug)]
@@ -82,7 +79,7 @@ pub(super) fn check_ask_request(context: &RequestContext<'_>) -> Option<Result<A
         return Some(Err(refuse(site, AskOutcome::Forbidden, StatusCode::FORBIDDEN, error)));
     }
     if !has_trusted_host(context, &settings.hosts) {
-        log_untrusted_host(context, "_docwharf/ask");
+        UNTRUSTED_HOST_LOG.warn(context);
         let error = "questions are not answered for the host of this request; the log of docwharf has the reason";
         return Some(Err(refuse(site, AskOutcome::Forbidden, StatusCode::FORBIDDEN, error)));
     }
@@ -100,20 +97,12 @@ fn run_until(
     deadline: tokio::time::Instant,
     work: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let mut task = AbortOnDrop(tokio::spawn(async move {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
         let _ = timeout_at(deadline, work).await;
-    }));
+    });
     async move {
-        let _ = (&mut task.0).await;
-    }
-}
-
-/// A task that ends with its owner.
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
+        tasks.join_next().await;
     }
 }
 
@@ -134,26 +123,26 @@ impl AskRequest {
         body: Result<CountedBytes, BodyFault>,
     ) -> Result<PendingQuestion, Response<ResponseBody>> {
         let site = context.site();
-        let invalid = |status: StatusCode, error: &str| refuse(site, AskOutcome::Invalid, status, error);
-        let body = body.map_err(|fault| match fault {
-            BodyFault::OutOfMemory => refuse_busy(site),
-            _ => invalid(fault.status(), &fault.message(BODY_LIMITS)),
+        let body = body.map_err(|fault| {
+            let retry_seconds = fault.retry_seconds();
+            let outcome = if retry_seconds.is_some() { AskOutcome::Busy } else { AskOutcome::Invalid };
+            with_retry_after(refuse(site, outcome, fault.status(), &fault.message(BODY_LIMITS)), retry_seconds)
         })?;
         let settings = &self.in_force.settings;
         let question = ReaderQuestion::parse(body.as_ref(), settings.max_question.get())
-            .map_err(|fault| invalid(StatusCode::BAD_REQUEST, &fault.to_string()))?;
+            .map_err(|fault| refuse(site, AskOutcome::Invalid, StatusCode::BAD_REQUEST, &fault.to_string()))?;
         drop(body);
         let version = context.shared_version().ok_or_else(|| fixed_responses::no_version(false))?;
         // Search or ask may have been turned off since the check.
         let search_settings = site.search.settings().ok_or_else(|| fixed_responses::file_not_found(false))?;
-        let index = site.search.index().ok_or_else(|| refuse_without_index(site))?;
+        let index = site.search.require_index().map_err(|missing| refuse_without_index(site, missing))?;
         let mut running = site.ask.start_question(settings.parallel.get()).ok_or_else(|| refuse_busy(site))?;
         if let Err(seconds) = site.ask.allows_today(settings.per_day.get()) {
             running.finish(AskOutcome::RateLimited);
             let error = "the questions of today are used up; try again tomorrow";
             return Err(with_retry_after(error_response(StatusCode::TOO_MANY_REQUESTS, error), seconds));
         }
-        let query = retrieval::build_query(site, &question, index, version, &search_settings);
+        let query = retrieval::build_query(site, &question, index, version, &search_settings.settings);
         if query.is_of_earlier_index() {
             site.search.request_index();
         }
@@ -197,7 +186,10 @@ impl PendingQuestion {
             Err(SearchFailure::Busy) => {
                 self.running.finish(AskOutcome::Busy);
                 let error = "the server is busy; try again in a moment";
-                return with_retry_after(error_response(StatusCode::SERVICE_UNAVAILABLE, error), BUSY_RETRY_SECONDS);
+                return with_retry_after(
+                    error_response(StatusCode::SERVICE_UNAVAILABLE, error),
+                    QUESTION_RETRY_SECONDS,
+                );
             }
             Err(SearchFailure::Failed) => {
                 self.running.finish(AskOutcome::Indexing);
@@ -252,23 +244,24 @@ fn fail(running: &mut RunningQuestion, failure: &ChatFailure) -> Response<Respon
 
 fn failure_response(failure: &ChatFailure) -> Response<ResponseBody> {
     let (status, error) = describe_failure(failure);
-    error_response(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY), error)
+    error_response(status, error)
 }
 
-fn refuse_without_index(site: &Site) -> Response<ResponseBody> {
-    site.search.request_index();
-    if site.search.is_building() {
-        let error = "the search index is being built; try again in a moment";
-        let response = refuse(site, AskOutcome::Indexing, StatusCode::SERVICE_UNAVAILABLE, error);
-        return with_retry_after(response, INDEXING_RETRY_SECONDS);
-    }
-    let error = "the site has no search index, because its build has failed; the log of docwharf has the reason";
-    refuse(site, AskOutcome::Indexing, StatusCode::SERVICE_UNAVAILABLE, error)
+fn refuse_without_index(site: &Site, missing: MissingIndex) -> Response<ResponseBody> {
+    let (error, retry_seconds) = match missing {
+        MissingIndex::Building => {
+            ("the search index is being built; try again in a moment", Some(INDEXING_RETRY_SECONDS))
+        }
+        MissingIndex::Failed => {
+            ("the site has no search index, because its build has failed; the log of docwharf has the reason", None)
+        }
+    };
+    with_retry_after(refuse(site, AskOutcome::Indexing, StatusCode::SERVICE_UNAVAILABLE, error), retry_seconds)
 }
 
 fn refuse_busy(site: &Site) -> Response<ResponseBody> {
     let error = "other questions are being answered; try again in a moment";
-    with_retry_after(refuse(site, AskOutcome::Busy, StatusCode::SERVICE_UNAVAILABLE, error), BUSY_RETRY_SECONDS)
+    with_retry_after(refuse(site, AskOutcome::Busy, StatusCode::SERVICE_UNAVAILABLE, error), QUESTION_RETRY_SECONDS)
 }
 
 /// Refuses a question, and counts that.

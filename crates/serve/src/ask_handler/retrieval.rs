@@ -16,9 +16,7 @@ use percent_encoding::percent_decode_str;
 use crate::ask::{AskInForce, ChatFailure, FoundSection, Passage, PassageSelector, ReaderQuestion};
 use crate::converted_pages::MarkdownState;
 use crate::page_markdown::find_in;
-use crate::search::{
-    AnswerFormat, PendingAnswer, SearchAudience, SearchParameters, SearchQuery, SearchSettingsInForce, section_in_site,
-};
+use crate::search::{PendingAnswer, SearchParameters, SearchQuery, SearchSettings};
 use crate::site::Site;
 
 /// The largest number of pages whose sections become passages.
@@ -42,30 +40,16 @@ pub(super) fn build_query(
     question: &ReaderQuestion,
     index: Arc<SearchIndex>,
     version: Arc<SealedVersion>,
-    settings: &SearchSettingsInForce,
+    settings: &SearchSettings,
 ) -> SearchQuery {
     let parameters = SearchParameters {
         text: question.text.clone(),
         limit: MAX_PAGES,
-        section: question.section.as_ref().map(|section| {
-            let base_path = &site.settings.base_path;
-            section_in_site(base_path, section).to_owned()
-        }),
+        section: question.section.clone(),
         lang: question.lang.clone(),
         ..SearchParameters::default()
     };
-    let addresses = site.address_settings();
-    let (exclude, synonyms) = (Arc::clone(&settings.settings.exclude), Arc::clone(&settings.settings.synonyms));
-    SearchQuery {
-        parameters,
-        format: AnswerFormat::Json,
-        audience: SearchAudience::Assistants,
-        index,
-        version,
-        addresses,
-        exclude,
-        synonyms,
-    }
+    SearchQuery::for_assistants(parameters, index, version, site.address_settings(), settings)
 }
 
 /// Starts a query, and the conversion of what it finds.

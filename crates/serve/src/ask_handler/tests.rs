@@ -85,7 +85,7 @@ async fn a_question_is_recorded_as_a_search_of_the_assistant_unless_its_reader_h
     };
     assert_eq!(query, "xyzzyplugh");
     let counts = [AskOutcome::NothingFound, AskOutcome::Cancelled];
-    assert_eq!(counts.map(|outcome| site.ask_statistics().count(outcome)), [2, 0]);
+    assert_eq!(counts.map(|outcome| site.ask_counts().get(outcome)), [2, 0]);
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_response_is_neither_cached_nor_changed_by_rules_of_the_bundle() {
         assert!(!response.into_body().collect().await.unwrap().to_bytes().is_empty());
     }
     let counts = [AskOutcome::NothingFound, AskOutcome::EndpointFailed, AskOutcome::Invalid];
-    assert_eq!(counts.map(|outcome| site.ask_statistics().count(outcome)), [2, 1, 1]);
+    assert_eq!(counts.map(|outcome| site.ask_counts().get(outcome)), [2, 1, 1]);
 }
 
 #[tokio::test]

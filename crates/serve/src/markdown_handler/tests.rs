@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use http::header::{ACCEPT, HOST, IF_NONE_MATCH, RETRY_AFTER};
-use http::{Method, Request};
+use http::{HeaderName, Method, Request};
 use http_body_util::BodyExt;
 
 use super::*;
@@ -144,12 +144,12 @@ fn page_that_is_not_converted_yet_is_not_converted_by_the_serving_thread() {
     let answer = handle(&site, &request(Method::GET, target, &[]), None);
     assert_eq!((answer.status().as_u16(), answer.headers().get(RETRY_AFTER).unwrap().to_str().unwrap()), (503, "1"));
     let request = request(Method::GET, target, &[]);
-    assert!(needs_conversion(&RequestContext::new(&site, &request, None)));
+    assert!(find_unconverted_page(&RequestContext::new(&site, &request, None)).is_some());
     let version = site.served_version().unwrap();
     let file = version.find(b"guides/start.html").unwrap();
     let page = crate::page_markdown::find(&site, &version, file).unwrap();
     assert_eq!(page.title, "Start");
-    assert!(!needs_conversion(&RequestContext::new(&site, &request, None)));
+    assert!(find_unconverted_page(&RequestContext::new(&site, &request, None)).is_none());
     assert_eq!(handle(&site, &request, None).status().as_u16(), 200);
 }
 
@@ -174,7 +174,7 @@ async fn llms_txt_is_made_for_a_site_that_has_none() {
                     - [Start](/docs/guides/start.md)\n\n## Pages\n\n- [Docs](/docs/index.md): All of it\n";
     for target in ["/docs/llms.txt", "/docs/.well-known/llms.txt"] {
         let answer = get_when_made(&site_without, target).await;
-        assert_eq!((answer.status(), answer.field("content-type")), (200, Some(LLMS_TYPE)));
+        assert_eq!((answer.status(), answer.field("content-type")), (200, Some(PLAIN_TEXT_TYPE)));
         let tag = answer.field("etag").unwrap().to_owned();
         assert_eq!(answer.text().await, expected);
         assert_eq!(get(&site_without, target, &[(IF_NONE_MATCH, &tag)]).await.status(), 304);
@@ -183,7 +183,7 @@ async fn llms_txt_is_made_for_a_site_that_has_none() {
     assert!(full.contains("# Start\n\n[Up](/docs/)\n") && !full.contains("secret"), "{full}");
     // The pages come from the same file now.
     let request = request(Method::GET, "/docs/guides.md", &[]);
-    assert!(!needs_conversion(&RequestContext::new(&site_without, &request, None)));
+    assert!(find_unconverted_page(&RequestContext::new(&site_without, &request, None)).is_none());
     let own = site(&[&PAGES[..], &[("llms.txt", "own list")]].concat());
     for target in ["/docs/llms.txt", "/docs/.well-known/llms.txt"] {
         assert_eq!(get(&own, target, &[]).await.text().await, "own list");
@@ -218,4 +218,21 @@ async fn rules_for_missing_paths_do_not_hide_markdown_and_other_rules_win() {
     assert_eq!(get(&site, "/docs/guides/start.md", &[]).await.status(), 301);
     assert_eq!(get(&site, "/docs/guides.md", &[]).await.field("content-type"), Some(MARKDOWN_TYPE));
     assert_eq!(get(&site, "/docs/none.md", &[]).await.field("content-type"), Some("text/html; charset=utf-8"));
+}
+
+#[tokio::test]
+async fn a_page_that_is_being_converted_when_the_version_changes_is_still_sent() {
+    let site = site(&PAGES);
+    let by_accept = [(ACCEPT, "text/markdown")];
+    for (target, fields) in [("/docs/guides/start.md", &[][..]), ("/docs/guides/index.html", &by_accept)] {
+        site.set_version(version_with_files(&PAGES, 0));
+        let deferred = handle_deferred(&site, request(Method::GET, target, fields), None);
+        let next = [("guides/index.html", "<h1>Next</h1>"), ("guides/start.html", "<h1>Next</h1>")];
+        site.set_version(version_with_files(&next, 0));
+        let answer = Answer { response: deferred.await };
+        assert_eq!(answer.status(), 200, "{target}");
+        let text = answer.text().await;
+        assert!(text.starts_with("# Start\n") || text.starts_with("# Guides\n"), "{target}: {text}");
+        assert_eq!(get(&site, target, fields).await.text().await, "# Next\n", "{target}");
+    }
 }

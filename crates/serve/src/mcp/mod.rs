@@ -25,6 +25,6 @@ mod limit_tests;
 #[cfg(test)]
 mod tests;
 
-pub use crate::mcp_statistics::{McpOperation, McpOutcome, McpStatistics};
+pub use crate::mcp_statistics::{McpCounts, McpOperation, McpOutcome};
 pub use server::McpServer;
 pub use stdio::{McpStdioError, serve_stdio};

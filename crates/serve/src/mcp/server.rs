@@ -21,7 +21,7 @@ use super::site_reader::{SiteReader, ToolAnswer};
 use super::tools::{INSTRUCTIONS, ToolName, page_template};
 use crate::mcp_statistics::{McpOperation, McpOutcome};
 use crate::named_host::HostAndPort;
-use crate::search::{AnswerFormat, SearchAudience, SearchFailure, SearchParameters, SearchQuery};
+use crate::search::{MissingIndex, SearchFailure, SearchParameters, SearchQuery};
 use crate::site::Site;
 
 /// The versions of the protocol that are answered, oldest first.
@@ -106,37 +106,27 @@ impl McpServer {
         };
         let deadline = Instant::now() + self.index_timeout;
         let index = loop {
-            if let Some(index) = search.index() {
-                break index;
+            match search.require_index() {
+                Ok(index) => break index,
+                Err(MissingIndex::Failed) => {
+                    let advice = "the site has no search index, because its build has failed; call list_pages";
+                    return Ok(ToolAnswer::advice(advice, McpOutcome::Failed));
+                }
+                Err(MissingIndex::Building) if Instant::now() >= deadline => {
+                    return Ok(ToolAnswer::value(json!({ "results": [], "indexing": true }), McpOutcome::Indexing));
+                }
+                Err(MissingIndex::Building) => tokio::time::sleep(INDEX_POLL_INTERVAL).await,
             }
-            search.request_index();
-            if !search.is_building() {
-                let advice = "the site has no search index, because its build has failed; call list_pages";
-                return Ok(ToolAnswer::advice(advice, McpOutcome::Failed));
-            }
-            if Instant::now() >= deadline {
-                return Ok(ToolAnswer::value(json!({ "results": [], "indexing": true }), McpOutcome::Indexing));
-            }
-            tokio::time::sleep(INDEX_POLL_INTERVAL).await;
         };
-        let section = arguments.section.as_deref().map(|section| self.reader.section_in_site(section).to_owned());
         let parameters = SearchParameters {
             text: arguments.query,
             limit: arguments.limit,
-            section: section.filter(|section| !section.is_empty()),
-            lang: arguments.lang.map(|lang| lang.replace('_', "-")),
+            section: arguments.section,
+            lang: arguments.lang,
             ..SearchParameters::default()
         };
-        let query = SearchQuery {
-            parameters,
-            format: AnswerFormat::Json,
-            audience: SearchAudience::Assistants,
-            index,
-            version: Arc::clone(&self.reader.version),
-            addresses: self.reader.addresses.clone(),
-            exclude: Arc::clone(&settings.settings.exclude),
-            synonyms: Arc::clone(&settings.settings.synonyms),
-        };
+        let (version, addresses) = (Arc::clone(&self.reader.version), self.reader.addresses.clone());
+        let query = SearchQuery::for_assistants(parameters, index, version, addresses, &settings.settings);
         search.submit_with(search.parallel(), query, SiteReader::format_results).wait().await
     }
 

@@ -339,7 +339,7 @@ async fn arguments_that_are_no_object_are_answered_with_advice() {
         let unknown = send(&site, "tools/call", json!({ "name": "x", "arguments": arguments })).await;
         assert_eq!(unknown["error"]["code"], -32602);
     }
-    let counted = site.mcp_statistics().count(McpOperation::ReadPage, McpOutcome::Advice);
+    let counted = site.mcp_counts().get_with(McpOperation::ReadPage, McpOutcome::Advice);
     assert_eq!(counted, 12);
 }
 
@@ -460,7 +460,7 @@ async fn requests_are_counted_by_tool_and_outcome() {
     value(&site, "read_page", json!({ "url": "/docs/" })).await;
     advice(&site, "read_page", json!({ "url": "/docs/none" })).await;
     send(&site, "none", json!({})).await;
-    let statistics = site.mcp_statistics();
+    let counts = site.mcp_counts();
     for (operation, outcome, expected) in [
         (McpOperation::ListPages, McpOutcome::Ok, 1),
         (McpOperation::ReadPage, McpOutcome::Ok, 1),
@@ -468,6 +468,6 @@ async fn requests_are_counted_by_tool_and_outcome() {
         (McpOperation::SearchDocs, McpOutcome::Ok, 0),
         (McpOperation::Other, McpOutcome::Refused, 1),
     ] {
-        assert_eq!(statistics.count(operation, outcome), expected, "{operation:?} {outcome:?}");
+        assert_eq!(counts.get_with(operation, outcome), expected, "{operation:?} {outcome:?}");
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::arguments::{DEFAULT_LISTED_PAGES, DEFAULT_RESULTS, MAX_LISTED_PAGES, MAX_RESULTS, MAX_TEXT_BYTES};
 use crate::mcp_statistics::McpOperation;
+use crate::outcome_counts::CountLabel;
 
 /// The beginning of the URIs of resources. The address of the page below the base path follows.
 pub(super) const RESOURCE_PREFIX: &str = "docwharf:///";

@@ -10,14 +10,13 @@ use http::{Response, StatusCode};
 use serde::{Serialize, Serializer};
 
 use crate::body::ResponseBody;
-use crate::fixed_responses::uncached_response;
+use crate::fixed_responses::{JSON_TYPE, uncached_response};
 use crate::request_body::CountedBytes;
 
 use super::BODY_MEMORY;
 use super::header_fields::list_response_fields;
 use super::target_client::TargetResponse;
 
-const JSON_TYPE: &str = "application/json";
 /// The bytes of the JSON besides header fields and body, at most.
 const FRAME_BYTES: usize = 256;
 

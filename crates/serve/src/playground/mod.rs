@@ -27,24 +27,24 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 use rustls::ClientConfig;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::net::client::build_tls_config;
 
 use super::held_bytes::HeldBytes;
+use super::outcome_counts::OutcomeCounts;
 use super::playground_settings::PlaygroundSettings;
 use super::request_body::BodyLimits;
 use super::request_rate::RequestRate;
 use super::search::SearchAsset;
 
-use outcome::OutcomeCounts;
 use request::max_json_bytes;
 
 pub use outcome::PlaygroundOutcome;
 pub(crate) use script::is_script_path;
 
-/// The deadline for a complete body of a request.
+/// The deadline for a complete body of a request, which may be larger than those of other resources.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The least memory of the bodies of all requests of the process, and of what is made from them until it is sent. It is
 /// more if larger bodies are permitted.
@@ -54,14 +54,21 @@ pub(super) static BODY_MEMORY: HeldBytes = HeldBytes::new(MIN_BODY_MEMORY_BYTES)
 /// The largest number of requests to targets at a time.
 const MAX_PARALLEL_REQUESTS: usize = 32;
 
+/// Returns the limit of [`BODY_MEMORY`] for these settings, in bytes: twice a request and its JSON, or a response and
+/// its JSON, fit into it, however large they may be.
+fn max_body_memory(settings: &PlaygroundSettings) -> u64 {
+    let largest = settings.max_request.saturating_mul(4).saturating_add(settings.max_response.saturating_mul(3));
+    largest.max(MIN_BODY_MEMORY_BYTES)
+}
+
 /// The playground of a site.
 #[derive(Debug)]
 pub(super) struct Playground {
     /// The settings in force; `None` while the playground is off.
     in_force: ArcSwapOption<PlaygroundInForce>,
     rate: RequestRate,
-    counts: OutcomeCounts,
-    running: Semaphore,
+    counts: OutcomeCounts<PlaygroundOutcome>,
+    running: Arc<Semaphore>,
 }
 
 impl Default for Playground {
@@ -70,7 +77,7 @@ impl Default for Playground {
             in_force: ArcSwapOption::empty(),
             rate: RequestRate::default(),
             counts: OutcomeCounts::default(),
-            running: Semaphore::new(MAX_PARALLEL_REQUESTS),
+            running: Arc::new(Semaphore::new(MAX_PARALLEL_REQUESTS)),
         }
     }
 }
@@ -97,16 +104,18 @@ impl PlaygroundInForce {
             match build_tls_config(settings.network.ca_file.as_deref()) {
                 Ok(config) => Some(Arc::new(config)),
                 Err(error) => {
-                    tracing::warn!("the playground cannot reach targets of https: {}", ErrorChain(&error));
+                    let error = ErrorChain(&error);
+                    tracing::warn!(
+                        "the playground cannot reach targets of https: {error}; correct the certificates of the \
+                         host, or the file of api.caFile, and reload"
+                    );
                     None
                 }
             }
         } else {
             None
         };
-        // Twice a request and its JSON, or a response and its JSON, at a time, however large they may be.
-        let largest = settings.max_request.saturating_mul(4).saturating_add(settings.max_response.saturating_mul(3));
-        BODY_MEMORY.set_limit(largest.max(BODY_MEMORY.limit()));
+        BODY_MEMORY.set_limit(max_body_memory(&settings));
         let script = settings.rewrite.then(|| script::render_script_asset(&settings.allow, base_path));
         PlaygroundInForce { settings, tls, script }
     }
@@ -132,7 +141,7 @@ impl Playground {
     pub(super) fn body_limits(&self) -> Option<BodyLimits> {
         let max_bytes = max_json_bytes(self.in_force.load().as_ref()?.settings.max_request);
         let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-        Some(BodyLimits { max_bytes, timeout: BODY_TIMEOUT, memory: &BODY_MEMORY })
+        Some(BodyLimits { timeout: BODY_TIMEOUT, ..BodyLimits::new(max_bytes, &BODY_MEMORY) })
     }
 
     /// Returns what is in force, for the duration of one request; `None` while the playground is off.
@@ -146,8 +155,8 @@ impl Playground {
     }
 
     /// Takes the permit for a request to a target, which lasts until it is dropped; `None` if there are too many.
-    pub(super) fn take_permit(&self) -> Option<SemaphorePermit<'_>> {
-        self.running.try_acquire().ok()
+    pub(super) fn take_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.running).try_acquire_owned().ok()
     }
 
     /// Counts the outcome of a request.
@@ -155,8 +164,38 @@ impl Playground {
         self.counts.count(outcome);
     }
 
-    /// Returns the number of requests with this outcome since the start.
-    pub(super) fn outcome_count(&self, outcome: PlaygroundOutcome) -> u64 {
-        self.counts.get(outcome)
+    /// Returns the counts of requests since the start.
+    pub(super) fn counts(&self) -> &OutcomeCounts<PlaygroundOutcome> {
+        &self.counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use docwharf_base::net::NetworkSettings;
+
+    use super::*;
+    use crate::named_host::HostList;
+
+    #[test]
+    fn the_memory_of_bodies_is_that_of_the_last_settings() {
+        let settings = |max_response| PlaygroundSettings {
+            allow: Vec::new(),
+            hosts: HostList::default(),
+            timeout: Duration::from_secs(1),
+            max_request: 1 << 20,
+            max_response,
+            per_minute: NonZeroU32::MIN,
+            rewrite: false,
+            network: NetworkSettings::default(),
+        };
+        assert_eq!(max_body_memory(&settings(64 << 20)), 196 << 20);
+        let playground = Playground::default();
+        playground.set_settings(Some(Arc::new(settings(64 << 20))), "/");
+        playground.set_settings(Some(Arc::new(settings(5 << 20))), "/");
+        // The other tests of this process have no larger bodies.
+        assert_eq!(BODY_MEMORY.limit(), MIN_BODY_MEMORY_BYTES);
     }
 }

@@ -1,6 +1,6 @@
-//! The outcomes of requests to the playground, and how many there were of each.
+//! The outcomes of requests to the playground, by which they are counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::outcome_counts::CountLabel;
 
 /// The outcome of a request to the playground.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub enum PlaygroundOutcome {
     TimedOut,
 }
 
-impl PlaygroundOutcome {
-    /// All outcomes.
-    pub const ALL: [PlaygroundOutcome; 6] = [
+impl CountLabel for PlaygroundOutcome {
+    const KEY: &'static str = "outcome";
+    const ALL: &'static [PlaygroundOutcome] = &[
         PlaygroundOutcome::Answered,
         PlaygroundOutcome::Refused,
         PlaygroundOutcome::NotAllowed,
@@ -31,8 +31,7 @@ impl PlaygroundOutcome {
         PlaygroundOutcome::TimedOut,
     ];
 
-    /// Returns the name in metrics.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             PlaygroundOutcome::Answered => "answered",
             PlaygroundOutcome::Refused => "refused",
@@ -41,39 +40,5 @@ impl PlaygroundOutcome {
             PlaygroundOutcome::Failed => "failed",
             PlaygroundOutcome::TimedOut => "timed_out",
         }
-    }
-}
-
-/// Counts requests by their outcomes.
-#[derive(Debug, Default)]
-pub(crate) struct OutcomeCounts([AtomicU64; PlaygroundOutcome::ALL.len()]);
-
-impl OutcomeCounts {
-    pub(crate) fn count(&self, outcome: PlaygroundOutcome) {
-        self.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the number of requests with this outcome.
-    pub(crate) fn get(&self, outcome: PlaygroundOutcome) -> u64 {
-        self.0[outcome as usize].load(Ordering::Relaxed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_outcome_has_its_own_count_and_name() {
-        let counts = OutcomeCounts::default();
-        for (n, outcome) in PlaygroundOutcome::ALL.into_iter().enumerate() {
-            (0..=n).for_each(|_| counts.count(outcome));
-        }
-        for (n, outcome) in PlaygroundOutcome::ALL.into_iter().enumerate() {
-            assert_eq!(counts.get(outcome), n as u64 + 1, "{outcome:?}");
-        }
-        let mut names = PlaygroundOutcome::ALL.map(PlaygroundOutcome::name);
-        names.sort_unstable();
-        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
     }
 }

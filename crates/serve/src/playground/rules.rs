@@ -33,10 +33,22 @@ impl PlaygroundRule {
     /// Describes to a reader what the rule does not permit.
     pub(crate) fn message(self) -> &'static str {
         match self {
-            PlaygroundRule::Origin => "this site does not send requests to the origin of this URL",
-            PlaygroundRule::Method => "this site does not send requests with this method to this origin",
-            PlaygroundRule::Path => "this site does not send requests to this path of this origin",
-            PlaygroundRule::Address => "the address of this origin is not public, and this site does not allow it",
+            PlaygroundRule::Origin => {
+                "this site does not send requests to the origin of this URL; ask the operator to list it in \
+                 playground.allow"
+            }
+            PlaygroundRule::Method => {
+                "this site does not send requests with this method to this origin; ask the operator to list it in \
+                 playground.allow"
+            }
+            PlaygroundRule::Path => {
+                "this site does not send requests to this path of this origin; ask the operator to list it in \
+                 playground.allow"
+            }
+            PlaygroundRule::Address => {
+                "the address of this origin is not public, and this site does not allow it; ask the operator to list \
+                 it in playground.allow"
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -80,9 +81,11 @@ pub(crate) enum TargetFault {
     OutOfMemory,
 }
 
-/// Sends a request to its target. The caller sets the deadline; when the future is dropped, the connection ends.
+/// Sends a request to its target. The caller sets the deadline; when the future is dropped, the connection ends. The
+/// permit is kept until then, and until the end of the look-up of the name, which cannot be interrupted.
 pub(crate) async fn send_to_target(
     request: TargetRequest,
+    permit: OwnedSemaphorePermit,
     conditions: &SendConditions<'_>,
 ) -> Result<TargetResponse, TargetFault> {
     let TargetRequest { method, url, fields, body } = request;
@@ -90,7 +93,7 @@ pub(crate) async fn send_to_target(
     *http_request.method_mut() = method;
     *http_request.uri_mut() = url.request_target().parse().map_err(|_| TargetFault::Malformed)?;
     *http_request.headers_mut() = complete_fields(fields, &url)?;
-    let addresses = find_addresses(&url, conditions).await?;
+    let (addresses, _permit) = find_addresses(&url, permit, conditions).await?;
     let stream = connect_to_any(&addresses, conditions.network).await?;
     if !url.is_https() {
         return exchange(stream, http_request, conditions.max_response).await;
@@ -116,14 +119,29 @@ fn complete_fields(mut fields: HeaderMap, url: &TargetUrl) -> Result<HeaderMap, 
 }
 
 /// Looks the host of a URL up once, and checks all of its addresses.
-async fn find_addresses(url: &TargetUrl, conditions: &SendConditions<'_>) -> Result<Vec<SocketAddr>, TargetFault> {
-    let found = connect::lookup(&url.lookup_host(), url.port(), &conditions.network.outbound).await;
+async fn find_addresses(
+    url: &TargetUrl,
+    permit: OwnedSemaphorePermit,
+    conditions: &SendConditions<'_>,
+) -> Result<(Vec<SocketAddr>, OwnedSemaphorePermit), TargetFault> {
+    let (host, port, outbound) = (url.lookup_host(), url.port(), conditions.network.outbound.clone());
+    let lookup = async move { connect::lookup(&host, port, &outbound).await };
+    let (found, permit) = run_with_permit(permit, lookup).await.ok_or(TargetFault::NoAddress)?;
     let addresses = found.map_err(|error| match error {
         LookupError::Outbound(error) if error.is_about_address() => TargetFault::Address,
         LookupError::Outbound(_) | LookupError::System(_) => TargetFault::NoAddress,
     })?;
     check_addresses(&addresses, conditions.addresses)?;
-    Ok(addresses)
+    Ok((addresses, permit))
+}
+
+/// Does work in a task that keeps the permit until its end, also if the returned future is dropped before. Returns the
+/// permit with the result; `None` if the work has panicked.
+async fn run_with_permit<T: Send + 'static>(
+    permit: OwnedSemaphorePermit,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Option<(T, OwnedSemaphorePermit)> {
+    tokio::spawn(async move { (work.await, permit) }).await.ok()
 }
 
 /// Checks the addresses of a name. One that is not permitted refuses all: the owner of the name decides which one a
@@ -204,10 +222,29 @@ mod connection_tests;
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::{Semaphore, oneshot};
+
     use super::*;
 
     fn addresses(list: &[&str]) -> Vec<SocketAddr> {
         list.iter().map(|text| SocketAddr::new(text.parse().unwrap(), 443)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_look_up_keeps_its_permit_after_the_request_has_ended() {
+        let permits = Arc::new(Semaphore::new(1));
+        let permit = || Arc::clone(&permits).try_acquire_owned().unwrap();
+        let (end, wait) = oneshot::channel::<()>();
+        let running = run_with_permit(permit(), wait);
+        assert!(timeout(Duration::from_millis(1), running).await.is_err(), "the look-up has not ended");
+        assert_eq!(permits.available_permits(), 0);
+        end.send(()).unwrap();
+        let permit_after_end = timeout(Duration::from_mins(1), permits.acquire()).await;
+        drop(permit_after_end.expect("the look-up has ended").unwrap());
+        let (result, kept) = run_with_permit(permit(), async { 7 }).await.unwrap();
+        assert_eq!((result, permits.available_permits()), (7, 0));
+        drop(kept);
+        assert_eq!(permits.available_permits(), 1);
     }
 
     #[test]

@@ -180,7 +180,7 @@ async fn a_request_reaches_its_target_and_the_response_is_data_of_the_answer() {
     for name in ["cookie", "origin", "referer", "sec-"] {
         assert!(!request.contains(&format!("\r\n{name}")), "{name}: {request}");
     }
-    assert_eq!(site.playground_count(PlaygroundOutcome::Answered), 1);
+    assert_eq!(site.playground_counts().get(PlaygroundOutcome::Answered), 1);
 }
 
 #[tokio::test]
@@ -212,7 +212,8 @@ async fn only_pages_of_the_site_itself_may_use_the_playground() {
         assert!(expected == 200 || (json["error"].is_string() && json["message"].is_string()), "{json}");
     }
     assert_eq!(requests.try_iter().count(), 3);
-    let outcomes = [PlaygroundOutcome::Answered, PlaygroundOutcome::Refused].map(|one| site.playground_count(one));
+    let outcomes =
+        [PlaygroundOutcome::Answered, PlaygroundOutcome::Refused].map(|one| site.playground_counts().get(one));
     assert_eq!(outcomes, [3, 9]);
     for method in [Method::GET, Method::HEAD, Method::PUT] {
         let response = send(&site, method.clone(), &OWN, "").await;
@@ -250,6 +251,8 @@ async fn a_request_that_no_rule_permits_is_refused_with_the_name_of_the_rule_and
     ] {
         let (status, json) = ask(&site, &json!({ "method": method, "url": url })).await;
         assert_eq!((status, json["error"].as_str()), (403, Some(rule)), "{method} {url}");
+        let message = json["message"].as_str().unwrap();
+        assert!(message.ends_with("; ask the operator to list it in playground.allow"), "{message}");
     }
     // The address is refused however the target is named, and whether anything listens there or not.
     let mut answers = Vec::new();
@@ -261,7 +264,7 @@ async fn a_request_that_no_rule_permits_is_refused_with_the_name_of_the_rule_and
     assert_eq!((answers[0].0, answers[0].1["error"].as_str()), (403, Some("address")));
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
     assert_eq!(requests.try_iter().count(), 0);
-    assert_eq!(site.playground_count(PlaygroundOutcome::NotAllowed), 13);
+    assert_eq!(site.playground_counts().get(PlaygroundOutcome::NotAllowed), 13);
 }
 
 #[tokio::test]
@@ -326,9 +329,15 @@ async fn a_target_that_fails_or_is_silent_is_reported_without_details() {
         let site = site_with(PlaygroundSettings { timeout, ..settings(vec![allowed(address)]) });
         let (status, json) = ask(&site, &get(address, "/v1/x")).await;
         assert_eq!((status, json["error"].as_str().unwrap()), expected, "{reply:?}");
+        let advice = match reply {
+            None => "; check the url, or try again when the API runs",
+            Some("") => " within 0.3 s; try again, or ask the operator to raise playground.timeout",
+            Some(_) => "; check that the url is that of an HTTP API",
+        };
+        assert!(json["message"].as_str().unwrap().ends_with(advice), "{json}");
         assert!(!json.to_string().contains("127.0.0.1"), "{json}");
         let outcome = if expected.0 == 504 { PlaygroundOutcome::TimedOut } else { PlaygroundOutcome::Failed };
-        assert_eq!(site.playground_count(outcome), 1);
+        assert_eq!(site.playground_counts().get(outcome), 1);
     }
     let name = AllowedTarget { host: "docwharf.invalid".to_owned(), port: 80, ..allowed(closed) };
     let site = site_with(settings(vec![name]));
@@ -357,7 +366,7 @@ async fn malformed_large_and_frequent_requests_are_refused() {
     assert_eq!(ask(&site, &json!({ "method": "POST", "url": url, "body": "x".repeat(1000) })).await.0, 200);
     let response = send(&site, Method::POST, &OWN, get(address, "/v1/x")).await;
     assert_eq!((response.status().as_u16(), &response.headers()[RETRY_AFTER]), (429, &"60".parse().unwrap()));
-    assert_eq!(site.playground_count(PlaygroundOutcome::Limited), 1);
+    assert_eq!(site.playground_counts().get(PlaygroundOutcome::Limited), 1);
 }
 
 #[tokio::test]

@@ -15,7 +15,10 @@ use docwharf_site::rules::robots_tag::forbids_indexing;
 use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::parameters::SearchParameters;
+use crate::fixed_responses::JSON_TYPE;
+
+use super::parameters::{SearchParameters, section_in_site};
+use super::settings::SearchSettings;
 
 /// The time after the deadline of a query in which its results are still looked up in the served version.
 const MAX_LOOKUP_TIME: Duration = Duration::from_millis(100);
@@ -33,7 +36,7 @@ impl AnswerFormat {
     /// Returns the media type.
     pub(crate) fn media_type(self) -> &'static str {
         match self {
-            AnswerFormat::Json => "application/json",
+            AnswerFormat::Json => JSON_TYPE,
             AnswerFormat::Page => "text/html; charset=utf-8",
         }
     }
@@ -91,6 +94,34 @@ pub(crate) enum QueryFailure {
 }
 
 impl SearchQuery {
+    /// Creates a query of a model or of an assistant. Its section may have the base path, and an empty one counts as
+    /// absent; its language may be written with `_`.
+    pub(crate) fn for_assistants(
+        parameters: SearchParameters,
+        index: Arc<SearchIndex>,
+        version: Arc<SealedVersion>,
+        addresses: AddressSettings,
+        settings: &SearchSettings,
+    ) -> SearchQuery {
+        let SearchParameters { section, lang, .. } = parameters;
+        let section = section.map(|section| section_in_site(&addresses.base_path, &section).to_owned());
+        let parameters = SearchParameters {
+            section: section.filter(|section| !section.is_empty()),
+            lang: lang.map(|lang| lang.replace('_', "-")),
+            ..parameters
+        };
+        SearchQuery {
+            parameters,
+            format: AnswerFormat::Json,
+            audience: SearchAudience::Assistants,
+            index,
+            version,
+            addresses,
+            exclude: Arc::clone(&settings.exclude),
+            synonyms: Arc::clone(&settings.synonyms),
+        }
+    }
+
     /// Returns whether the index is of an earlier version than the one that is served.
     pub(crate) fn is_of_earlier_index(&self) -> bool {
         self.index.version() != self.version.id
@@ -240,6 +271,26 @@ mod tests {
             addresses: AddressSettings { base_path: "/docs/".to_owned(), ..AddressSettings::default() },
             exclude: Arc::default(),
             synonyms: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_query_of_an_assistant_has_no_empty_section_and_a_language_tag_with_hyphens() {
+        let pages = [("index.html", "<h1>Start</h1>")];
+        for (section, lang, expected) in [
+            (None, None, (None, None)),
+            (Some("/docs/"), Some("pt_BR"), (None, Some("pt-BR"))),
+            (Some("/docs/guide/"), Some("de"), (Some("guide/"), Some("de"))),
+            (Some("/"), None, (None, None)),
+            (Some("guide"), None, (Some("guide"), None)),
+        ] {
+            let SearchQuery { parameters, index, version, addresses, .. } = query(&pages, &pages, "quays");
+            let (section, lang) = (section.map(str::to_owned), lang.map(str::to_owned));
+            let parameters = SearchParameters { section, lang, ..parameters };
+            let settings = crate::search::test_indexes::settings();
+            let query = SearchQuery::for_assistants(parameters, index, version, addresses, &settings);
+            let found = (query.parameters.section.as_deref(), query.parameters.lang.as_deref());
+            assert_eq!((found, query.audience), (expected, SearchAudience::Assistants));
         }
     }
 

@@ -32,4 +32,4 @@ pub(crate) use query_threads::{PendingResult, QueryThreads};
 #[cfg(test)]
 pub(crate) use resource::SEARCH_RESOURCES;
 pub(crate) use resource::SearchResource;
-pub(crate) use state::{PendingAnswer, SearchFailure, SearchSettingsInForce, SearchState};
+pub(crate) use state::{MissingIndex, PendingAnswer, SearchFailure, SearchSettingsInForce, SearchState};

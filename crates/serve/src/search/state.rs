@@ -69,6 +69,15 @@ pub(crate) enum SearchFailure {
     Failed,
 }
 
+/// The reason why there is no index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MissingIndex {
+    /// It is being built or will be.
+    Building,
+    /// Its build has failed. A client that waits would wait for ever.
+    Failed,
+}
+
 /// The answer to a query that may not have started yet, or the result of another job on the threads of queries.
 #[derive(Debug)]
 pub(crate) struct PendingAnswer<T = SearchAnswer>(PendingResult<Option<T>>);
@@ -167,6 +176,14 @@ impl SearchState {
         self.index.load_full()
     }
 
+    /// Returns the index in force. If there is none, it is requested, and the reason is returned.
+    pub(crate) fn require_index(&self) -> Result<Arc<SearchIndex>, MissingIndex> {
+        self.index().ok_or_else(|| {
+            self.request_index();
+            if self.is_building() { MissingIndex::Building } else { MissingIndex::Failed }
+        })
+    }
+
     /// Sets whether an index is being built or will be.
     pub(crate) fn set_building(&self, is_building: bool) {
         self.is_building.store(is_building, Ordering::Relaxed);
@@ -180,12 +197,6 @@ impl SearchState {
     /// Sets the action that is called at the first search without an index of the served version.
     pub(crate) fn set_first_search_action(&self, action: FirstSearchAction) {
         *self.first_search_action.lock() = Some(action);
-    }
-
-    /// Records that a question could not be answered because there is no index.
-    pub(crate) fn note_search_without_index(&self) {
-        self.count(QueryOutcome::Indexing);
-        self.request_index();
     }
 
     /// Calls the action of [`set_first_search_action`](Self::set_first_search_action), unless it was called before.
@@ -312,16 +323,17 @@ mod tests {
         state.set_first_search_action(Box::new(action));
         assert_eq!((calls.load(Ordering::Relaxed), state.is_building()), (0, false));
         for _ in 0..3 {
-            state.note_search_without_index();
+            assert_eq!(state.require_index().map(|_| ()), Err(MissingIndex::Building));
         }
         assert_eq!((calls.load(Ordering::Relaxed), state.is_building()), (1, true));
-        assert_eq!(state.statistics().count(QueryOutcome::Indexing), 3);
+        state.set_building(false);
+        assert_eq!(state.require_index().map(|_| ()), Err(MissingIndex::Failed));
         let counted = Arc::clone(&calls);
         state.set_first_search_action(Box::new(move || {
             counted.fetch_add(1, Ordering::Relaxed);
         }));
         state.request_index();
-        state.note_search_without_index();
+        assert_eq!(state.require_index().map(|_| ()), Err(MissingIndex::Building));
         assert_eq!(calls.load(Ordering::Relaxed), 2);
     }
 

@@ -2,32 +2,29 @@
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, VARY};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
 use docwharf_search::page::{PAGE_POLICY, SearchPageContent};
+use docwharf_site::rules::robots_tag::X_ROBOTS_TAG;
 
 use super::SearchQuestion;
 use crate::body::ResponseBody;
-use crate::fixed_responses::{BUSY_RETRY_SECONDS, with_retry_after};
+use crate::fixed_responses::{BUSY_RETRY_SECONDS, INDEXING_RETRY_SECONDS, with_retry_after};
 use crate::header_pool;
 use crate::held_bytes::hold_body;
 use crate::recording::recorded_fields::RecordedFields;
 use crate::request_context::{MethodClass, RequestContext};
 use crate::search::{
-    AnswerFormat, InvalidParameters, QueryOutcome, SearchAnswer, SearchFailure, SearchParameters, render_search_page,
+    AnswerFormat, InvalidParameters, MissingIndex, QueryOutcome, SearchAnswer, SearchFailure, SearchParameters,
+    render_search_page,
 };
 use crate::security_headers::FramePolicy;
-
-/// `X-Robots-Tag`, a header field for search engines that the `http` crate does not define.
-const X_ROBOTS_TAG: HeaderName = HeaderName::from_static("x-robots-tag");
 
 /// The Cache-Control of a complete answer. The time is short, because the next version may have other pages.
 const ANSWER_CACHE: &str = "private, max-age=60";
 /// The Cache-Control of refusals, and of answers that may soon be others.
 const NO_STORE: &str = "no-store";
-/// The Retry-After while there is no index yet, in seconds.
-const INDEXING_RETRY_SECONDS: u32 = 2;
 
 /// Counts the outcome of a request that has a question. Each is counted once, when its response is decided.
 fn count(context: &RequestContext<'_>, parameters: &SearchParameters, outcome: QueryOutcome) {
@@ -44,22 +41,24 @@ pub(super) fn respond_with_result(
 ) -> Response<ResponseBody> {
     let (format, parameters) = (question.format, &question.parameters);
     match result {
-        Ok(SearchAnswer { body, is_indexing, is_partial, has_results, total }) => match hold_body(body) {
-            Some(body) => {
-                count(
-                    context,
-                    parameters,
-                    match (is_partial, has_results) {
-                        (true, _) => QueryOutcome::Partial,
-                        (false, true) => QueryOutcome::Ok,
-                        (false, false) => QueryOutcome::Empty,
-                    },
-                );
-                record(context, question, total, is_partial);
-                respond_with_answer(context, question, body, is_indexing || is_partial)
+        Ok(SearchAnswer { body, is_indexing, is_partial, has_results, total }) => {
+            match hold_body(body.into_boxed_slice()) {
+                Some(body) => {
+                    count(
+                        context,
+                        parameters,
+                        match (is_partial, has_results) {
+                            (true, _) => QueryOutcome::Partial,
+                            (false, true) => QueryOutcome::Ok,
+                            (false, false) => QueryOutcome::Empty,
+                        },
+                    );
+                    record(context, question, total, is_partial);
+                    respond_with_answer(context, question, body, is_indexing || is_partial)
+                }
+                None => refuse_busy(context, format, parameters),
             }
-            None => refuse_busy(context, format, parameters),
-        },
+        }
         Err(SearchFailure::Busy) => refuse_busy(context, format, parameters),
         Err(SearchFailure::Failed) => {
             count(context, parameters, QueryOutcome::Failed);
@@ -135,9 +134,8 @@ pub(super) fn refuse_without_index(
     parameters: &SearchParameters,
 ) -> Response<ResponseBody> {
     let search = &context.site().search;
-    search.note_search_without_index();
-    if !search.is_building() {
-        // The build has failed. A client that waits would wait for ever.
+    search.count(QueryOutcome::Indexing);
+    if matches!(search.require_index(), Err(MissingIndex::Failed)) {
         let error = json!({ "indexing": false, "error": "the site has no search index, because its build has failed; the log of docwharf has the reason" });
         return refuse(context, StatusCode::SERVICE_UNAVAILABLE, format, parameters, &error, SearchPageContent::Busy);
     }

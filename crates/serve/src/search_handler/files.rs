@@ -1,7 +1,5 @@
 //! The responses with the files of the search box, the style sheet of the search page, and `opensearch.xml`.
 
-use http::header::HOST;
-use http::uri::Authority;
 use http::{Response, StatusCode};
 
 use docwharf_base::model::digest::Digest;
@@ -11,6 +9,7 @@ use crate::body::{BodyLocation, ResponseBody};
 use crate::entity_tag::EntityTag;
 use crate::fixed_responses;
 use crate::negotiate::AcceptedCodings;
+use crate::own_origin::requested_authority;
 use crate::representation::Representation;
 use crate::request_context::RequestContext;
 use crate::search::SearchAsset;
@@ -53,12 +52,4 @@ pub(super) fn respond_with_open_search(context: &RequestContext<'_>) -> Response
     let (media_type, body) = (OPEN_SEARCH_TYPE, xml.into());
     let representation = Representation { media_type, body, coding: None, entity_tag, vary: None, has_ranges: false };
     representation.respond(context)
-}
-
-/// Returns the host and port for which a request is (RFC 9112, 3.2 and 3.3; RFC 9113, 8.3.1).
-fn requested_authority(context: &RequestContext<'_>) -> Option<Authority> {
-    if let Some(authority) = context.target().authority() {
-        return Some(authority.clone());
-    }
-    context.headers().get(HOST)?.to_str().ok()?.parse().ok()
 }

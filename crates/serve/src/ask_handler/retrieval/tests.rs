@@ -21,7 +21,7 @@ async fn passages_within(max_time: Duration) -> Vec<String> {
     let question = ReaderQuestion::parse(br#"{"question":"anchors"}"#, 100).unwrap();
     let version = site.served_version().unwrap();
     let settings = site.search.settings().unwrap();
-    let query = build_query(&site, &question, index, Arc::clone(&version), &settings);
+    let query = build_query(&site, &question, index, Arc::clone(&version), &settings.settings);
     let source = PassageSource { version, addresses: query.addresses.clone(), markdown: Arc::clone(&site.markdown) };
     let pending = site.search.submit_with(1, query, move |response| {
         assert_eq!(response.total, 3);

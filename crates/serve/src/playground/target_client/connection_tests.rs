@@ -5,6 +5,7 @@ use std::net::TcpListener;
 
 use docwharf_base::model::deployment::OutboundPolicy;
 use socket2::{Domain, Socket, Type};
+use tokio::sync::Semaphore;
 
 use super::*;
 
@@ -76,13 +77,14 @@ async fn response_to(bytes: Vec<u8>) -> Result<TargetResponse, TargetFault> {
     });
     let url = TargetUrl::parse(&format!("http://{address}/")).map_err(|_| ()).unwrap();
     let request = TargetRequest { method: http::Method::GET, url, fields: HeaderMap::new(), body: Bytes::new() };
+    let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
     let conditions = SendConditions {
         addresses: &[IpRange::parse("127.0.0.0/8").unwrap()],
         network: &network(),
         tls: None,
         max_response: 1000,
     };
-    let response = send_to_target(request, &conditions).await;
+    let response = send_to_target(request, permit, &conditions).await;
     target.join().unwrap();
     response
 }
