@@ -55,9 +55,6 @@ pub(super) fn select_content(
 /// The Retry-After while a site has no search index yet, in seconds.
 pub(super) const INDEXING_RETRY_SECONDS: u32 = 2;
 
-/// The Retry-After while too many requests are answered at a time, in seconds.
-pub(super) const BUSY_RETRY_SECONDS: u32 = 1;
-
 /// Tells the client of a response after how many seconds it may try again; `None` if that does not help.
 pub(super) fn with_retry_after(
     mut response: Response<ResponseBody>,

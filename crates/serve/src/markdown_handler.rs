@@ -22,7 +22,7 @@ use super::assistant_settings::AssistantSettings;
 use super::body::ResponseBody;
 use super::converted_pages::{ConvertedFile, FileProspect, MarkdownForm, PendingPage};
 use super::entity_tag::EntityTag;
-use super::fixed_responses::{BUSY_RETRY_SECONDS, PLAIN_TEXT_TYPE, list_failed, with_retry_after};
+use super::fixed_responses::{PLAIN_TEXT_TYPE, list_failed, with_retry_after};
 use super::header_pool::{self, set_field};
 use super::held_bytes::hold_body;
 use super::markdown_links::{LLMS_PATH, NEGOTIATED_VARY, add_content_location, link_to_llms, made_markdown_url};
@@ -31,6 +31,7 @@ use super::negotiate::{AcceptedCodings, ResponseForm, prefers_markdown};
 use super::page_markdown::build_settings;
 use super::representation::Representation;
 use super::request_context::RequestContext;
+use super::request_rate::BUSY_RETRY_SECONDS;
 use super::site::Site;
 
 /// The Retry-After while the list of the pages is made, in seconds.

@@ -10,7 +10,7 @@ use docwharf_site::sealed_version::SealedVersion;
 use super::assistant_settings::AssistantSettings;
 use super::body::ResponseBody;
 use super::fixed_responses::{
-    BUSY_RETRY_SECONDS, FIRST_VERSION_RETRY_SECONDS, JSON_TYPE, PLAIN_TEXT_TYPE, uncached_response, with_retry_after,
+    FIRST_VERSION_RETRY_SECONDS, JSON_TYPE, PLAIN_TEXT_TYPE, uncached_response, with_retry_after,
 };
 use super::held_bytes::{HeldBytes, hold_body};
 use super::mcp::McpServer;
@@ -23,7 +23,7 @@ use super::own_origin::{RequestOrigin, requested_host};
 use super::request_body::{BodyFault, BodyLimits, CountedBytes};
 use super::request_checks::declared_media_type;
 use super::request_context::RequestContext;
-use super::request_rate::RATE_RETRY_SECONDS;
+use super::request_rate::{BUSY_RETRY_SECONDS, RATE_RETRY_SECONDS};
 use super::site::Site;
 
 /// The largest body, in bytes.

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use docwharf_base::net::format_seconds;
 
 use super::body::ResponseBody;
-use super::fixed_responses::{BUSY_RETRY_SECONDS, JSON_TYPE, with_retry_after};
+use super::fixed_responses::{JSON_TYPE, with_retry_after};
 use super::held_bytes::HeldBytesGuard;
 use super::own_origin::{UntrustedHostLog, has_trusted_host, is_own_origin};
 use super::playground::answer::{refuse, render_answer, respond_with_answer};
@@ -21,7 +21,7 @@ use super::playground_settings::PlaygroundSettings;
 use super::request_body::{BodyFault, BodyLimits, CountedBytes};
 use super::request_checks::declared_media_type;
 use super::request_context::RequestContext;
-use super::request_rate::RATE_RETRY_SECONDS;
+use super::request_rate::{BUSY_RETRY_SECONDS, RATE_RETRY_SECONDS};
 use super::search_handler::respond_with_asset;
 
 /// The log of requests for untrusted hosts.

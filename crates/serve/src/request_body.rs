@@ -12,8 +12,8 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::fixed_responses::BUSY_RETRY_SECONDS;
 use super::held_bytes::{HeldBytes, HeldBytesGuard};
+use super::request_rate::BUSY_RETRY_SECONDS;
 
 /// The unit in which memory is counted, in bytes.
 const MEMORY_STEP_BYTES: usize = 16 << 10;

@@ -18,6 +18,8 @@ use docwharf_base::locks::Mutex;
 const WINDOW_SECONDS: u32 = 60;
 /// The Retry-After of a client that has sent too many requests, in seconds: its window is over then.
 pub(crate) const RATE_RETRY_SECONDS: u32 = WINDOW_SECONDS;
+/// The Retry-After while too many requests are answered at a time, in seconds.
+pub(crate) const BUSY_RETRY_SECONDS: u32 = 1;
 /// The maximum number of clients that are counted. Their counters take 1 MiB.
 const MAX_CLIENTS: usize = 65_536;
 /// The number of counters among which a client has its own. A search through all of them would take too long.

@@ -15,8 +15,6 @@ use docwharf_site::rules::robots_tag::forbids_indexing;
 use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
-use crate::fixed_responses::JSON_TYPE;
-
 use super::parameters::{SearchParameters, section_in_site};
 use super::settings::SearchSettings;
 
@@ -36,7 +34,7 @@ impl AnswerFormat {
     /// Returns the media type.
     pub(crate) fn media_type(self) -> &'static str {
         match self {
-            AnswerFormat::Json => JSON_TYPE,
+            AnswerFormat::Json => "application/json",
             AnswerFormat::Page => "text/html; charset=utf-8",
         }
     }

@@ -10,11 +10,12 @@ use docwharf_site::rules::robots_tag::X_ROBOTS_TAG;
 
 use super::SearchQuestion;
 use crate::body::ResponseBody;
-use crate::fixed_responses::{BUSY_RETRY_SECONDS, INDEXING_RETRY_SECONDS, with_retry_after};
+use crate::fixed_responses::{INDEXING_RETRY_SECONDS, with_retry_after};
 use crate::header_pool;
 use crate::held_bytes::hold_body;
 use crate::recording::recorded_fields::RecordedFields;
 use crate::request_context::{MethodClass, RequestContext};
+use crate::request_rate::BUSY_RETRY_SECONDS;
 use crate::search::{
     AnswerFormat, InvalidParameters, MissingIndex, QueryOutcome, SearchAnswer, SearchFailure, SearchParameters,
     render_search_page,
