@@ -49,7 +49,7 @@ impl StoreWriter {
         let mut files = self.store().unmoved_inbox_files();
         change(&mut files);
         let beyond = files.len().saturating_sub(MAX_UNMOVED_FILES);
-        let text: String = files[beyond..].iter().map(|file| format!("{file}\n")).collect();
+        let text: String = files[beyond..].iter().flat_map(|file| [file.to_string(), "\n".to_owned()]).collect();
         let write = || -> io::Result<()> {
             let root = self.store().directory()?;
             if text.is_empty() {
@@ -74,7 +74,7 @@ mod tests {
         let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
         let file = |n: usize| Digest::compute(&n.to_le_bytes());
         assert_eq!(writer.store().unmoved_inbox_files(), []);
-        let lines: String = (0..MAX_UNMOVED_FILES).map(|n| format!("{}\n", file(n))).collect();
+        let lines: String = (0..MAX_UNMOVED_FILES).flat_map(|n| [file(n).to_string(), "\n".to_owned()]).collect();
         std::fs::write(dir.path().join(UNMOVED_FILES), lines).unwrap();
         writer.add_unmoved_inbox_file(file(MAX_UNMOVED_FILES)).unwrap();
         writer.add_unmoved_inbox_file(file(5)).unwrap();
