@@ -394,6 +394,9 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     ),
     ("queued output", &[("crates/serve/src/http2/send_buffer.rs", "FULL_QUEUE_BYTES")]),
     ("requests in one read", &[]),
+    // The inbox.
+    ("accepted files that cannot be moved", &[("crates/agent/src/store/unmoved_files.rs", "MAX_UNMOVED_FILES")]),
+    ("time for a truncated file to grow", &[("crates/agent/src/sync/inbox.rs", "TRUNCATED_GRACE")]),
     // The search.
     ("queries that run", &[]),
     (
