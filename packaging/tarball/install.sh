@@ -89,11 +89,12 @@ make_inbox() {
     chmod 2775 "$inbox"
 }
 
-# The unit with the path of the program and, if there is one, the group of the inbox.
+# The unit with the path of the program and, if there is one, access to the inbox by its group.
 adapted_unit() { # adapted_unit UNIT
     set -- "$1" "s|/usr/local/bin/docwharf|$prefix/bin/docwharf|g"
     if [ "$1" = docwharf.service ] && getent group "$inbox_group" >/dev/null; then
-        set -- "$1" "$2; s|^ReadWritePaths=-$inbox\$|&\\nSupplementaryGroups=$inbox_group|"
+        access="ReadWritePaths=-$inbox\\nSupplementaryGroups=$inbox_group"
+        set -- "$1" "$2; s|^ConfigurationDirectory=docwharf\$|&\\n$access|"
     fi
     sed "$2" "$here/systemd/$1"
 }

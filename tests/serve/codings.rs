@@ -421,7 +421,7 @@ fn codings_are_removed_with_their_version_and_partial_ones_when_the_store_opens(
 #[test]
 fn server_codings_chooses_the_codings_that_are_made() {
     let start = |value: &str| {
-        let host = Host::bare().set("server.codings", value);
+        let host = Host::bare().without_assistants().set("server.codings", value);
         import_bundle(&host, "tide");
         let (daemon, log) = start_run(&host);
         (host, daemon, log)

@@ -87,7 +87,7 @@ fn kill_imports_at_random_moments(seed: u64, kills: u32) {
     std::fs::write(
         dir.join("c.toml"),
         "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n[sync]\nkeep = 1\n\
-         [search]\nenabled = false\n",
+         [search]\nenabled = false\n[assistant]\nmcp = false\nmarkdown = false\nllms = false\n",
     )
     .unwrap();
     for n in 0..KINDS {

@@ -97,8 +97,9 @@ impl Scenario {
         prepare: &[&[&str]],
         action: Action,
     ) -> Scenario {
-        // The scrub is off, because it would add steps at any moment.
+        // The scrub and the build of the Markdown would add steps at any moment.
         let host = host.set("store.path", toml_string("disk/store")).set("store.scrub", toml_string("0s"));
+        let host = host.without_assistants();
         std::fs::create_dir_all(host.path("disk/store")).expect("a folder");
         let mut ids = BTreeMap::new();
         for name in SITES {

@@ -117,6 +117,12 @@ impl Host {
         host
     }
 
+    /// Turns off what assistants use, so that no file of the Markdown of all pages is built.
+    #[must_use]
+    pub fn without_assistants(self) -> Host {
+        ["assistant.mcp", "assistant.markdown", "assistant.llms"].iter().fold(self, |host, key| host.set(key, "false"))
+    }
+
     fn bare_in(dir: tempfile::TempDir) -> Host {
         Host { dir, settings: BTreeMap::new() }
             .set("store.path", toml_string("store"))
