@@ -380,7 +380,7 @@ impl<'a> ScenarioRun<'a> {
         until(&format!("{case}: surplus versions are pruned"), || names(&versions).len() <= self.scenario.max_versions);
         daemon.signal("TERM");
         let mut daemon = daemon;
-        assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0), "{case}");
+        assert_eq!(daemon.wait(Duration::from_mins(1)), Some(0), "{case}");
     }
 
     /// The site that a restarted daemon serves, with all its pages. Syncs are off, so it comes from the store.
