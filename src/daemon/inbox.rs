@@ -201,19 +201,24 @@ impl InboxImporter {
         let Some(inbox) = &mut self.inbox else { return };
         let path = file.path.display();
         let reason = match decision {
-            ImportDecision::Accepted => {
-                tracing::info!("{path}: accepted");
-                self.file_error = None;
-                None
-            }
-            ImportDecision::Rejected(reason) => {
-                tracing::error!("{reason}; it was moved to rejected/");
-                self.file_error = Some(format!("{reason}; it was moved to rejected/"));
-                Some(reason.as_str())
-            }
+            ImportDecision::Accepted => None,
+            ImportDecision::Rejected(reason) => Some(reason.as_str()),
             ImportDecision::Later => return,
         };
-        if let Err(error) = inbox.move_away(file, reason) {
+        let moved = inbox.move_away(file, reason);
+        match reason {
+            None => {
+                tracing::info!("{path}: accepted");
+                self.file_error = None;
+            }
+            Some(reason) => {
+                let place = if moved.is_ok() { "was moved to rejected/" } else { "stays in the inbox" };
+                let message = format!("{reason}; it {place}");
+                tracing::error!("{message}");
+                self.file_error = Some(message);
+            }
+        }
+        if let Err(error) = moved {
             let error = error_message(&error);
             tracing::warn!("cannot move {path} out of the inbox: {error}; it is ignored until it changes");
             // A refused file is not listed: it changes no version, and after a restart the status has the reason again.

@@ -396,6 +396,9 @@ fn a_bundle_that_cannot_be_moved_out_of_the_inbox_is_imported_once_also_over_res
     let daemon = Daemon::start(&mut with_read_only_inbox(&host));
     until("the bundle is imported", || front_page_title(&daemon) == "old");
     until("the file is listed", || host.path("store/inbox-unmoved").exists());
+    let file_error = || host.status()["daemon"]["inbox"]["fileError"].as_str().unwrap_or_default().to_owned();
+    until("the bad file is refused", || file_error().contains("bad.zip"));
+    assert!(file_error().ends_with("; it stays in the inbox"), "{}", file_error());
     std::fs::write(&import, bundle("new")).unwrap();
     host.ok(&["import", import.to_str().unwrap()]);
     drop(daemon);

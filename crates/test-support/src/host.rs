@@ -118,7 +118,6 @@ impl Host {
     }
 
     /// Turns off what assistants use, so that no file of the Markdown of all pages is built.
-    #[must_use]
     pub fn without_assistants(self) -> Host {
         ["assistant.mcp", "assistant.markdown", "assistant.llms"].iter().fold(self, |host, key| host.set(key, "false"))
     }
