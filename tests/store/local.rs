@@ -392,10 +392,11 @@ fn a_bundle_that_cannot_be_moved_out_of_the_inbox_is_imported_once_also_over_res
     let (inbox, import) = (host.path("inbox"), host.path("import.zip"));
     std::fs::create_dir_all(&inbox).unwrap();
     std::fs::write(inbox.join("stick.zip"), bundle("old")).unwrap();
-    std::fs::write(inbox.join("bad.zip"), "no archive").unwrap();
     let daemon = Daemon::start(&mut with_read_only_inbox(&host));
     until("the bundle is imported", || front_page_title(&daemon) == "old");
-    until("the file is listed", || host.path("store/inbox-unmoved").exists());
+    let listed = || std::fs::read_to_string(host.path("store/inbox-unmoved")).unwrap_or_default().lines().count();
+    until("the file is listed", || listed() == 1);
+    std::fs::write(inbox.join("bad.zip"), "no archive").unwrap();
     let file_error = || host.status()["daemon"]["inbox"]["fileError"].as_str().unwrap_or_default().to_owned();
     until("the bad file is refused", || file_error().contains("bad.zip"));
     assert!(file_error().ends_with("; it stays in the inbox"), "{}", file_error());
@@ -412,6 +413,8 @@ fn a_bundle_that_cannot_be_moved_out_of_the_inbox_is_imported_once_also_over_res
     // A file that changes is a new one.
     std::fs::write(inbox.join("stick.zip"), bundle("changed")).unwrap();
     until("the changed bundle is imported", || front_page_title(&daemon) == "changed");
+    // The listing follows the activation: a kill in between has the same bundle imported once more.
+    until("it is listed", || listed() == 3);
     drop(daemon);
     // Once the inbox can be written to, the files are moved, and none of them is imported again.
     let daemon = host.run();
