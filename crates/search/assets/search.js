@@ -428,9 +428,11 @@
       stopSearch();
       panel?.stop();
       readerEvents?.closeBox();
-      // The dialog gives the focus back itself, but some browsers do not focus a button that is clicked.
+      // The dialog gives the focus back itself, but some browsers do not focus a button that is clicked. This event comes
+      // later: by then the reader may have moved the focus.
       const target = opener?.isConnected ? opener : opener && firstTrigger();
-      target?.focus({ preventScroll: true });
+      const focused = document.activeElement;
+      if (!focused || focused === document.body || focused === host) target?.focus({ preventScroll: true });
       opener = null;
     });
   };
