@@ -5,15 +5,16 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use crate::admin::command_execution::execute_at_once;
-use crate::admin::control_messages::{CommandAction, CommandReply, DaemonCommand};
+use crate::admin::control_messages::{CommandAction, CommandReply, CommandResult, DaemonCommand};
 use crate::admin::routes::QueuedCommand;
 use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::{SyncError, operator};
-use docwharf_base::model::version::VersionLabel;
+use docwharf_base::error_chain::OneLine;
+use docwharf_base::model::version::{VersionId, VersionLabel};
 
 use super::main_loop::MainLoop;
 use super::pending_tasks::TaskCommand;
-use super::reporter::{CommandError, ReplySender};
+use super::reporter::{CommandError, ReplySender, log_report};
 
 impl MainLoop {
     /// Executes a command, or queues it as a next task.
@@ -66,10 +67,15 @@ impl MainLoop {
         });
         match done.await.unwrap_or_else(|error| Err(SyncError::Bug(error.to_string()))) {
             Ok((was_held, Err(SyncError::Cancelled))) => {
+                log_release(was_held, &author);
                 self.cancel_task_for(TaskCommand::Release);
                 self.pending.request_release(was_held, author, waiter);
             }
             Ok((was_held, result)) => {
+                log_release(was_held, &author);
+                if let Ok(report) = &result {
+                    log_report(report);
+                }
                 self.served.serve_active(self.configuration.sync_settings().seal_options).await;
                 self.reporter.reply_to_release(self.writer.store(), was_held, vec![waiter], &result);
             }
@@ -82,8 +88,8 @@ impl MainLoop {
     /// Executes a command that needs no task, even while a sync runs.
     async fn execute_at_once(&mut self, command: DaemonCommand) -> CommandReply {
         let (writer, sync_settings) = (Arc::clone(&self.writer), self.configuration.sync_settings().clone());
-        let done =
-            spawn_blocking(move || execute_at_once(&writer, &sync_settings, &command.action, &command.author)).await;
+        let DaemonCommand { action, author, .. } = command.clone();
+        let done = spawn_blocking(move || execute_at_once(&writer, &sync_settings, &action, &author)).await;
         let (result, activated) = match done {
             Ok(Ok(Some(done))) => done,
             Ok(Ok(None)) => return self.reporter.failure(&CommandError::NotAtOnce),
@@ -93,11 +99,38 @@ impl MainLoop {
                 return self.reporter.failure(&CommandError::Failed(&error));
             }
         };
+        log_command(&command, activated.as_ref().map(|version| version.id), &result);
         if let Some(version) = activated {
             self.served.serve(version.id, version);
         }
         // A sync may have activated another version in between: the record decides.
         self.served.serve_active(self.configuration.sync_settings().seal_options).await;
         CommandReply::Executed(result)
+    }
+}
+
+/// Logs a command that was executed at once and decides which version is active. `activated` is the version that it has
+/// activated.
+fn log_command(command: &DaemonCommand, activated: Option<VersionId>, result: &CommandResult) {
+    let author = OneLine(&command.author);
+    let doing = match &command.action {
+        CommandAction::Activate { .. } => "activated",
+        CommandAction::Rollback => "rolled back",
+        CommandAction::Hold { reason } => {
+            let why = OneLine(reason);
+            tracing::info!("activation is stopped by {author} ({why}) until `docwharf release`");
+            return;
+        }
+        _ => return,
+    };
+    if let Some(id) = activated {
+        let hold = if result.json["held"] == true { "; held until `docwharf release`" } else { "" };
+        tracing::info!("version {} is active: {doing} by {author}{hold}", id.short());
+    }
+}
+
+fn log_release(was_held: bool, author: &str) {
+    if was_held {
+        tracing::info!("the hold is ended by {}", OneLine(author));
     }
 }

@@ -126,9 +126,17 @@ fn read_commands_work_on_a_read_only_store_and_write_commands_exit_8() {
 #[test]
 fn daemon_serves_the_activated_version_before_the_command_ends() {
     let host = host();
-    let daemon = host.run();
+    let daemon = host.run_logged();
+    let lines = |start: &str| {
+        let log = host.log();
+        let lines = log.lines().filter_map(|line| line.split_once(" INFO ").map(|(_, text)| text.trim().to_owned()));
+        lines.filter(|line| line.starts_with(start)).collect::<Vec<_>>()
+    };
     assert_eq!(front_page_title(&daemon), "second");
     let result = host.ok(&["activate", "first", "--json"]).json();
+    let first = host.version_id("active");
+    let active = format!("version {} is active: ", &first[..12]);
+    assert_eq!(lines(&active), [format!("{active}activated by tester; held until `docwharf release`")]);
     assert_eq!((result["result"].as_str(), result["held"].as_bool()), (Some("activated"), Some(true)));
     assert_eq!(front_page_title(&daemon), "first");
     assert!(host.ok(&["rollback"]).stdout.ends_with("; held until `docwharf release`\n"));
@@ -138,6 +146,7 @@ fn daemon_serves_the_activated_version_before_the_command_ends() {
     assert_eq!(result, expected);
     assert_eq!(front_page_title(&daemon), "first");
     assert_eq!(host.status()["hold"]["who"], "tester");
+    assert_eq!(lines(&active)[1..], [format!("{active}rolled back by tester; held until `docwharf release`")]);
     // Only a release ends a hold.
     host.expect_exit(7, &["sync"]);
     let output = host.expect_exit(7, &["import", host.path("third.zip").to_str().unwrap(), "--json"]);
@@ -152,7 +161,13 @@ fn daemon_serves_the_activated_version_before_the_command_ends() {
     );
     assert_eq!(result["version"].as_str(), host.active().as_deref());
     assert_eq!(front_page_title(&daemon), "third");
+    assert_eq!(lines("the hold is ended by "), ["the hold is ended by tester"]);
+    let third = &host.version_id("active")[..12];
+    assert_eq!(lines(&format!("version {third} is active")), [format!("version {third} is active")]);
     assert_eq!(host.ok(&["release", "--json"]).json()["wasHeld"], false);
+    assert_eq!(lines("the hold is ended by ").len(), 1, "there was none");
+    host.ok(&["hold", "--reason", "because"]);
+    assert_eq!(lines("activation is "), ["activation is stopped by tester (because) until `docwharf release`"]);
     assert!(host.ok(&["release"]).stdout.starts_with("there was no hold; "));
     host.expect_exit(2, &["activate", "no-such-label"]);
     assert_eq!(front_page_title(&daemon), "third");
