@@ -125,7 +125,8 @@ fn check(context: &CommandContext) -> Result<(), CommandFailure> {
     let config_inputs = context.config_inputs();
     let config = context.config()?;
     if config.has_nothing_to_serve() {
-        return Err(DaemonError::NothingToServe { store: config.store }.into());
+        let missing_config = config_inputs.missing_default_file();
+        return Err(DaemonError::NothingToServe { store: config.store, missing_config }.into());
     }
     let mut warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     let sync_settings = &config.sync_settings;

@@ -373,7 +373,7 @@ mod tests {
         let pair = |kind| DaemonError::Tls(KeyPairError::Read { path: path(), source: io(kind) });
         assert_exit_codes(vec![
             (1, DaemonError::EndedUnexpectedly(io(NotFound)).into()),
-            (2, DaemonError::NothingToServe { store: path() }.into()),
+            (2, DaemonError::NothingToServe { store: path(), missing_config: None }.into()),
             (2, DaemonError::NoListener.into()),
             (2, DaemonError::NoCertificate.into()),
             (2, pair(NotFound).into()),

@@ -159,6 +159,12 @@ pub fn nothing_to_serve_message(store: &Path) -> String {
     format!("there is nothing to serve: no source is set, and the store {} is empty", store.display())
 }
 
+/// Returns advice to create the configuration at `file`, which the advice to set a key in it follows.
+pub fn create_config_advice(file: &Path) -> String {
+    let file = file.display();
+    format!("there is no {file}: `docwharf config init {file} --for vm` writes a short one; in it, ")
+}
+
 /// The advice that follows [`nothing_to_serve_message`].
 pub const SET_SOURCE_ADVICE: &str =
     "set [api] (baseUrl, domain and a key), staticExport.bundleUrl or bundleUrlFile, or sync.inbox, or import a bundle";

@@ -43,6 +43,12 @@ impl ConfigInputs {
         (std::path::absolute(&path).unwrap_or(path), is_named)
     }
 
+    /// Returns the path of the default file if no file is named and that one is missing.
+    pub fn missing_default_file(&self) -> Option<PathBuf> {
+        let (file, is_named) = self.file();
+        (!is_named && !file.exists()).then_some(file)
+    }
+
     /// Returns the folder of the file, to which relative paths in it refer.
     pub fn folder(&self) -> PathBuf {
         self.file().0.parent().unwrap_or(Path::new("/")).to_owned()
@@ -120,6 +126,9 @@ impl ConfigInputs {
                     std::io::ErrorKind::PermissionDenied => {
                         let user = describe_user(rustix::process::geteuid().as_raw());
                         format!(" for {user}; run the command as root (sudo)")
+                    }
+                    std::io::ErrorKind::NotFound => {
+                        format!("; `docwharf config init {}` writes one", path_text.display())
                     }
                     _ => String::new(),
                 };

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::config::checked::{SET_SOURCE_ADVICE, nothing_to_serve_message};
+use crate::config::checked::{SET_SOURCE_ADVICE, create_config_advice, nothing_to_serve_message};
 use docwharf_agent::store::StoreError;
 use docwharf_agent::sync::SyncError;
 use docwharf_serve::key_pair::KeyPairError;
@@ -65,10 +65,16 @@ pub enum DaemonError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store is empty, and no source is configured.
-    #[error("{}; {SET_SOURCE_ADVICE}", nothing_to_serve_message(store))]
+    #[error(
+        "{}; {}{SET_SOURCE_ADVICE}",
+        nothing_to_serve_message(store),
+        missing_config.as_deref().map(create_config_advice).unwrap_or_default()
+    )]
     NothingToServe {
         /// The path of the store.
         store: PathBuf,
+        /// The path of the configuration file, if it is missing.
+        missing_config: Option<PathBuf>,
     },
     /// The store is empty, and the first sync failed because something that the configuration names is missing.
     #[error(transparent)]

@@ -59,3 +59,9 @@ pub(super) fn announce(urls: &[String]) {
 pub(super) fn urls(listeners: &[HttpListener]) -> Vec<String> {
     listeners.iter().filter_map(|listener| listener.url().ok()).collect()
 }
+
+/// Returns the URLs of listeners without TLS.
+pub(super) fn http_urls(listeners: &[std::net::TcpListener]) -> Vec<String> {
+    let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
+    addresses.map(|address| format!("http://{address}/")).collect()
+}

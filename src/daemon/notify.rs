@@ -24,6 +24,7 @@ use sd_notify::NotifyState;
 use docwharf_base::clock::format_system_time;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::locks::Mutex;
+use docwharf_serve::watchdog::{HEARTBEAT_INTERVAL, Watchdog};
 
 use super::passed_sockets::STORED_SOCKET;
 
@@ -198,8 +199,21 @@ fn parse_address(name: &OsStr) -> Option<SocketAddr> {
     }
 }
 
+/// Creates the watchdog of the accept loops. It notifies the service manager at least three times within the manager's
+/// watchdog timeout.
+pub(super) fn start_watchdog(notifier: &Notifier) -> Arc<Watchdog> {
+    let timeout = watchdog_timeout();
+    let interval = timeout.map_or(HEARTBEAT_INTERVAL, |period| HEARTBEAT_INTERVAL.min(period / 3));
+    let notifier = notifier.clone();
+    Watchdog::new(interval, move || {
+        if timeout.is_some() {
+            notifier.report_alive();
+        }
+    })
+}
+
 /// Returns the watchdog timeout of the service manager (`WATCHDOG_USEC`), if it has set one.
-pub(super) fn watchdog_timeout() -> Option<Duration> {
+fn watchdog_timeout() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|period| !period.is_zero())
 }
 

@@ -53,29 +53,49 @@ struct ScrubSchedule {
     not_before: BTreeMap<VersionId, i64>,
 }
 
-/// Verifies versions when they are due, for as long as the program runs. A damaged version is marked in the store
-/// before it is sent to `faults`.
+/// Records in the store that a daemon runs. Returns whether the previous one did not end cleanly. It is done before the
+/// main loop starts: a run that ends at once would otherwise be recorded after its end.
+pub(super) async fn begin_run(writer: &Arc<StoreWriter>) -> bool {
+    let writer = Arc::clone(writer);
+    match spawn_blocking(move || writer.begin_run()).await {
+        Ok(Ok(was_cut_off)) => {
+            if was_cut_off {
+                tracing::info!(
+                    "the previous docwharf process did not end cleanly; the stored versions are verified again"
+                );
+            }
+            was_cut_off
+        }
+        Ok(Err(error)) => {
+            tracing::warn!("{}; the next start will not know whether this daemon ended cleanly", ErrorChain(&error));
+            false
+        }
+        Err(_) => false,
+    }
+}
+
+/// Records in the store that the daemon ended cleanly.
+pub(super) fn end_run(writer: &StoreWriter) {
+    if let Err(error) = writer.end_run() {
+        tracing::warn!("{}; the stored versions are verified again at the next start", ErrorChain(&error));
+    }
+}
+
+/// Verifies versions when they are due, for as long as the program runs; all of them at once if the previous daemon
+/// `was_cut_off`. A damaged version is marked in the store before it is sent to `faults`.
 pub(super) async fn verify_versions(
     writer: Arc<StoreWriter>,
     site: Arc<Site>,
     every: Duration,
+    was_cut_off: bool,
     faults: mpsc::Sender<VersionFault>,
 ) {
     let mut schedule = ScrubSchedule::default();
-    let run_writer = Arc::clone(&writer);
-    match spawn_blocking(move || run_writer.begin_run()).await {
+    if was_cut_off {
         // Versions that were stored when the power failed are verified now.
-        Ok(Ok(true)) => {
-            tracing::info!("the previous docwharf process did not end cleanly; the stored versions are verified again");
-            let store = writer.store().clone();
-            schedule.due_at_once =
-                spawn_blocking(move || store.verified_times().into_keys().collect()).await.unwrap_or_default();
-        }
-        Ok(Ok(false)) => {}
-        Ok(Err(error)) => {
-            tracing::warn!("{}; the next start will not know whether this daemon ended cleanly", ErrorChain(&error));
-        }
-        Err(_) => return,
+        let store = writer.store().clone();
+        schedule.due_at_once =
+            spawn_blocking(move || store.verified_times().into_keys().collect()).await.unwrap_or_default();
     }
     let interval_seconds = i64::try_from(every.as_secs()).unwrap_or(i64::MAX);
     loop {

@@ -26,21 +26,21 @@ use docwharf_agent::store::{CONTROL, VersionStore};
 use docwharf_agent::sync::activation::candidates;
 use docwharf_agent::sync::open;
 use docwharf_agent::sync::record_recovery::read_record;
+use docwharf_agent::sync::system::check_local_source;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::access_log::AccessLog;
 use docwharf_serve::listener::{self, HttpListener};
 use docwharf_serve::tls::ServerTls;
-use docwharf_serve::watchdog::{HEARTBEAT_INTERVAL, Watchdog};
 use docwharf_serve::{OpeningGuard, Site, SiteMarkdownSource, SiteSettings};
 use docwharf_site::mapping;
 
 use super::build_turn::BuildTurn;
 use super::error::DaemonError;
 use super::index_settings::SearchConfigInForce;
-use super::listeners::{announce, bind, listeners, open_log, urls};
+use super::listeners::{announce, bind, http_urls, listeners, open_log, urls};
 use super::main_loop::{MainLoop, MainLoopParameters};
-use super::notify::{self, Notifier};
+use super::notify::{Notifier, start_watchdog};
 use super::passed_sockets::{PassedSockets, StoredSockets, take_passed_sockets};
 #[cfg(feature = "analytics")]
 use super::reader_recording::{self, ReaderRecording, RecordingParts};
@@ -171,11 +171,7 @@ pub fn run_on(sockets: Vec<TcpListener>, parameters: RunParameters) -> Result<()
 }
 
 fn run_opened(opened: OpenedSockets, parameters: RunParameters, notifier: &Notifier) -> Result<(), DaemonError> {
-    let config = &parameters.config;
-    // Checked first, so that no empty store is created.
-    if !config.receives_versions() && VersionStore::at(&config.store).versions()?.is_empty() {
-        return Err(DaemonError::NothingToServe { store: config.store.clone() });
-    }
+    check_first_version(&parameters.config, &parameters.config_inputs)?;
     let runtime = build_runtime()?;
     let log = opened.log.clone();
     let result = runtime.block_on(run_daemon(parameters, opened, notifier));
@@ -185,6 +181,20 @@ fn run_opened(opened: OpenedSockets, parameters: RunParameters, notifier: &Notif
         log.finish();
     }
     result
+}
+
+/// Checks whether there is a version, or one can arrive. It comes before the URLs of the site are announced, and before
+/// an empty store is created.
+fn check_first_version(config: &Config, config_inputs: &ConfigInputs) -> Result<(), DaemonError> {
+    let stored = VersionStore::at(&config.store).versions();
+    if !config.receives_versions() && stored.as_ref().is_ok_and(Vec::is_empty) {
+        let missing_config = config_inputs.missing_default_file();
+        return Err(DaemonError::NothingToServe { store: config.store.clone(), missing_config });
+    }
+    if config.inbox.is_none() && stored.is_ok_and(|stored| stored.is_empty()) {
+        check_local_source(&config.sync_settings).map_err(DaemonError::FirstSync)?;
+    }
+    Ok(())
 }
 
 async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: &Notifier) -> Result<(), DaemonError> {
@@ -310,7 +320,8 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     let (fault_sender, faults) = mpsc::channel(1);
     index_check::verify_index(&site, fault_sender.clone());
     if let Some(every) = config.scrub {
-        tokio::spawn(scrub::verify_versions(Arc::clone(&writer), Arc::clone(&site), every, fault_sender));
+        let was_cut_off = scrub::begin_run(&writer).await;
+        tokio::spawn(scrub::verify_versions(Arc::clone(&writer), Arc::clone(&site), every, was_cut_off, fault_sender));
     }
     // The lock must outlive the control socket: otherwise this process could remove the socket of the next daemon.
     let lock_holder = Arc::clone(&writer);
@@ -334,10 +345,15 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
         recording,
     });
     tokio::select! {
-        result = &mut server => return server_result(result),
+        result = &mut server => {
+            scrub::end_run(&lock_holder);
+            return server_result(result);
+        }
         () = signals.wait_for_stop() => notifier.stopping(),
         result = main_loop.run(hangup, commands, faults) => {
             notifier.stopping();
+            // Nothing was cut off: the main loop has ended by itself.
+            scrub::end_run(&lock_holder);
             return result;
         }
     }
@@ -361,17 +377,9 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
         let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, search_index).await;
     }
     while admin_tasks.join_next().await.is_some() {}
-    if let Err(error) = lock_holder.end_run() {
-        tracing::warn!("{}; the stored versions are verified again at the next start", ErrorChain(&error));
-    }
+    scrub::end_run(&lock_holder);
     drop(lock_holder);
     result
-}
-
-/// Returns the URLs of listeners without TLS.
-fn http_urls(listeners: &[TcpListener]) -> Vec<String> {
-    let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
-    addresses.map(|address| format!("http://{address}/")).collect()
 }
 
 /// Binds the control socket. Without it the site is served all the same; commands then report that the store is locked.
@@ -436,19 +444,6 @@ fn serve_waiting_version(
     });
 }
 
-/// Creates the watchdog of the accept loops. It notifies the service manager at least three times within the manager's
-/// watchdog timeout.
-fn start_watchdog(notifier: &Notifier) -> Arc<Watchdog> {
-    let timeout = notify::watchdog_timeout();
-    let interval = timeout.map_or(HEARTBEAT_INTERVAL, |period| HEARTBEAT_INTERVAL.min(period / 3));
-    let notifier = notifier.clone();
-    Watchdog::new(interval, move || {
-        if timeout.is_some() {
-            notifier.report_alive();
-        }
-    })
-}
-
 /// Locks the store and serves the best version in it.
 fn open_store(
     config: &Config,
@@ -459,7 +454,7 @@ fn open_store(
     let served = serve_best_version(&writer, config, site)?;
     // Stored versions that wait for a person are a reason to run, too.
     if served.is_none() && !config.receives_versions() && writer.store().versions()?.is_empty() {
-        return Err(DaemonError::NothingToServe { store: config.store.clone() });
+        return Err(DaemonError::NothingToServe { store: config.store.clone(), missing_config: None });
     }
     Ok((writer, served))
 }

@@ -3,7 +3,7 @@
 use crate::config::access::exposure_warning;
 use crate::config::analytics_delivery::DeliverySettings;
 use crate::config::assistant;
-use crate::config::checked::{Config, SET_SOURCE_ADVICE, nothing_to_serve_message};
+use crate::config::checked::{Config, SET_SOURCE_ADVICE, create_config_advice, nothing_to_serve_message};
 use crate::config::inputs::ConfigInputs;
 use crate::config::link_file;
 use docwharf_agent::sync::BundleLocation;
@@ -35,8 +35,7 @@ pub(super) fn check(config_inputs: &ConfigInputs) -> (Option<Config>, Vec<Doctor
         checks.push(DoctorCheck::warning(CHECK_NAME, warning, "change it if that is not intended"));
     }
     if has_nothing {
-        let create_advice = format!("docwharf config init {} creates a configuration; in it, ", file.display());
-        let create_advice = if has_file { "" } else { &create_advice };
+        let create_advice = if has_file { String::new() } else { create_config_advice(&file) };
         checks.push(DoctorCheck::error(
             CHECK_NAME,
             nothing_to_serve_message(&config.store),

@@ -153,6 +153,9 @@ fn a_link_file_without_a_usable_link_ends_a_sync_with_2_and_is_a_warning_of_conf
             let lines = ended.stderr.lines().filter(|line| line.starts_with("docwharf: "));
             assert_eq!(lines.count(), 1, "{}", ended.stderr);
             assert_no_signature(&host, &[&ended.stderr]);
+            if arguments == ["run"] {
+                assert_eq!(ended.stdout, "", "no address is announced");
+            }
         }
     }
     assert_eq!(upstream.connections(), 0);

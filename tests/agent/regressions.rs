@@ -345,8 +345,12 @@ fn job_with_a_start_time_in_the_future_is_adopted_after_the_clock_was_set_back()
 fn missing_api_key_does_not_delay_the_next_export_job() {
     let upstream = upstream();
     let host = Host::new(&upstream).set("api.keyFile", toml_string("later"));
-    let ended = host.expect_exit(2, &["run"]);
-    assert!(ended.stderr.contains("later"), "{}", ended.stderr);
+    // An end with an error of its own is a clean one: the next start verifies nothing again.
+    for _ in 0..2 {
+        let ended = host.expect_exit(2, &["run"]);
+        assert!(ended.stderr.contains("later"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("did not end cleanly"), "{}", ended.stderr);
+    }
     assert_eq!(upstream.connections(), 0);
     host.put("later", KEY);
     let daemon = host.run();

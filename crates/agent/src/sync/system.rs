@@ -4,6 +4,7 @@
 //! be cancelled whenever it waits, and at each page that the gate reads.
 
 use std::cell::{Cell, RefCell};
+use std::fs::Metadata;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ use super::known_bundles::find_known_bundles;
 use super::plan::{BundleFileState, SyncTrigger};
 use super::record_recovery::read_record;
 use super::streaming_seal::StreamingSeal;
-use super::{SyncError, SyncSettings, disk_space, run};
+use super::{BundleLocation, SyncError, SyncSettings, disk_space, run};
 
 /// Upper bound of a probe's body in bytes; a larger one is an error.
 const MAX_PROBE_BYTES: usize = 8 * 1024 * 1024;
@@ -204,6 +205,32 @@ impl SystemEnvironment<'_> {
     }
 }
 
+/// Checks whether the bundle, or the file with the link to it, is on this machine, if it has to be. It opens no
+/// connection. With an API, the bundle may come from there.
+pub fn check_local_source(sync_settings: &SyncSettings) -> Result<(), SyncError> {
+    if !sync_settings.enabled || sync_settings.api.is_some() {
+        return Ok(());
+    }
+    match &sync_settings.bundle {
+        Some(BundleLocation::Unreadable { error, .. }) => Err(SyncError::UnusableSetting(error.clone())),
+        Some(BundleLocation::File(path)) => bundle_file_metadata(path, sync_settings.bundle_key()).map(drop),
+        Some(BundleLocation::Link(_)) | None => Ok(()),
+    }
+}
+
+fn bundle_file_metadata(path: &Path, key: &'static str) -> Result<Metadata, SyncError> {
+    let missing = |source| SyncError::Missing { path: path.to_owned(), key, source };
+    let metadata = std::fs::metadata(path).map_err(missing)?;
+    if metadata.is_dir() {
+        return Err(SyncError::IsFolder { path: path.to_owned(), key });
+    }
+    if !metadata.is_file() {
+        // Opening a named pipe waits for a writer, perhaps for ever.
+        return Err(missing(regular_file::not_regular_error(metadata.file_type())));
+    }
+    Ok(metadata)
+}
+
 impl SyncEnvironment for SystemEnvironment<'_> {
     fn now(&mut self) -> i64 {
         now_unix_seconds()
@@ -254,16 +281,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     }
 
     fn bundle_file_state(&mut self, path: &Path) -> Result<BundleFileState, SyncError> {
-        let key = self.sync_settings.bundle_key();
-        let missing = |source| SyncError::Missing { path: path.to_owned(), key, source };
-        let metadata = std::fs::metadata(path).map_err(missing)?;
-        if metadata.is_dir() {
-            return Err(SyncError::IsFolder { path: path.to_owned(), key });
-        }
-        if !metadata.is_file() {
-            // Opening a named pipe waits for a writer, perhaps for ever.
-            return Err(missing(regular_file::not_regular_error(metadata.file_type())));
-        }
+        let metadata = bundle_file_metadata(path, self.sync_settings.bundle_key())?;
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
         Ok(BundleFileState {
             source: path.display().to_string(),
