@@ -49,8 +49,9 @@ impl ImportBundleCommand {
         let config_inputs = context.config_inputs();
         let copy_to_remove: Arc<Mutex<Option<BundleCopy>>> = Arc::default();
         let copy_slot = Arc::clone(&copy_to_remove);
-        let outcome =
-            run_interruptible(context, move |task_context| match open_store_or_daemon(&config.store, task_context)? {
+        let outcome = run_interruptible(context, move |task_context| {
+            check_readable(&self.path)?;
+            match open_store_or_daemon(&config.store, task_context)? {
                 StoreAccess::Writer(writer) => {
                     task_context.progress.set_step("verifying the bundle");
                     let progress = &task_context.progress.sealing;
@@ -82,7 +83,8 @@ impl ImportBundleCommand {
                     execute_on_daemon(&daemon, &config.store, action, None, task_context)
                         .map(|result| (result, Ok(()), false))
                 }
-            });
+            }
+        });
         if let Some(copy) = copy_to_remove.lock().take() {
             copy.remove();
         }
@@ -94,6 +96,15 @@ impl ImportBundleCommand {
         }
         Ok(())
     }
+}
+
+/// Checks whether this process can read the bundle, before it creates a store for it.
+fn check_readable(path: &Path) -> Result<(), SealError> {
+    let unread = |source| SealError::Read { path: path.into(), source };
+    if fs::metadata(path).map_err(unread)?.is_dir() {
+        return Ok(());
+    }
+    regular_file::open(path).map(drop).map_err(unread)
 }
 
 /// A copy of the bundle in the store, where the daemon can read it. The daemon may not see the original: it may run as

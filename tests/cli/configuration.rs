@@ -131,6 +131,37 @@ fn a_daemon_with_nothing_to_serve_makes_no_store() {
 }
 
 #[test]
+fn import_of_a_bundle_that_cannot_be_read_makes_no_store() {
+    let host = Host::bare();
+    let missing = host.path("missing.zip");
+    let ended = host.expect_exit(2, &["import", missing.to_str().unwrap()]);
+    assert!(ended.stderr.contains(&format!("cannot read {}", missing.display())), "{}", ended.stderr);
+    assert!(!host.path("store").exists());
+}
+
+#[test]
+fn a_missing_configuration_is_named_with_the_command_that_writes_one() {
+    let dir = temporary_folder();
+    let absent = dir.path().join("absent.toml");
+    let default = Path::new("/etc/docwharf/config.toml");
+    for arguments in [&["run"][..], &["config", "check"]] {
+        let ended = run_to_end(docwharf().args(arguments).arg("--config").arg(&absent)).expect(2);
+        let advice = format!("; `docwharf config init {}` writes one", absent.display());
+        assert!(ended.stderr.contains(&advice), "{}", ended.stderr);
+        if default.exists() {
+            continue;
+        }
+        let mut command = docwharf();
+        command.args(arguments).env("DOCWHARF_STORE__PATH", dir.path().join("store"));
+        let ended = run_to_end(&mut command).expect(2);
+        let path = default.display();
+        let advice =
+            format!("there is no {path}: `docwharf config init {path} --for vm` writes a short one; in it, set");
+        assert!(ended.stderr.contains(&advice), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn without_a_listener_neither_a_certificate_nor_an_access_log_is_needed() {
     let host = Host::bare()
         .set("sync.inbox", toml_string("inbox"))
