@@ -67,7 +67,8 @@ pub(super) fn check_inbox(config: &Config, user: &CheckedUser) -> Option<DoctorC
     }
     // For example a USB stick that is mounted read-only.
     let found = format!("{}; bundles are imported from it, but stay there", wrong.found);
-    Some(DoctorCheck { status: CheckStatus::Warning, found, ..wrong })
+    let advice = wrong.advice.map(|advice| format!("nothing to do if they may stay there, otherwise: {advice}"));
+    Some(DoctorCheck { status: CheckStatus::Warning, found, advice, ..wrong })
 }
 
 /// Finds a file in the inbox that cannot be read: its bundle would never be served.

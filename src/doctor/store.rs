@@ -1,8 +1,9 @@
 //! Checks the store: its record, and whether the versions that the record names exist undamaged.
 
+use std::io;
 use std::path::Path;
 
-use docwharf_agent::store::VersionStore;
+use docwharf_agent::store::{StoreError, VersionStore};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::format_count;
 
@@ -10,6 +11,8 @@ use super::check::DoctorCheck;
 use super::ports;
 
 const CHECK_NAME: &str = "store";
+
+const PERMISSIONS_ADVICE: &str = "the check of permissions, below, reports which owner or mode to change";
 
 pub(super) fn check(root: &Path) -> Vec<DoctorCheck> {
     let store = VersionStore::at(root);
@@ -22,17 +25,20 @@ pub(super) fn check(root: &Path) -> Vec<DoctorCheck> {
     let record = match store.record() {
         Ok(record) => record,
         Err(error) => {
-            return vec![DoctorCheck::error(CHECK_NAME, ErrorChain(&error).to_string(), "start docwharf run, or sync")];
+            let advice = if is_denied(&error) {
+                PERMISSIONS_ADVICE
+            } else {
+                "start docwharf run, or sync, which writes it anew"
+            };
+            return vec![DoctorCheck::error(CHECK_NAME, ErrorChain(&error).to_string(), advice)];
         }
     };
     let versions = match store.versions() {
         Ok(versions) => versions,
         Err(error) => {
-            return vec![DoctorCheck::error(
-                CHECK_NAME,
-                ErrorChain(&error).to_string(),
-                "check owner and mode of the store",
-            )];
+            let advice =
+                if is_denied(&error) { PERMISSIONS_ADVICE } else { "check the disk and the folder of the store" };
+            return vec![DoctorCheck::error(CHECK_NAME, ErrorChain(&error).to_string(), advice)];
         }
     };
     let mut checks = Vec::new();
@@ -59,4 +65,11 @@ pub(super) fn check(root: &Path) -> Vec<DoctorCheck> {
         checks.push(DoctorCheck::ok(CHECK_NAME, format!("{}: {versions}, {active}{writer}", root.display())));
     }
     checks
+}
+
+/// Whether an error goes back to a refused access.
+fn is_denied(error: &StoreError) -> bool {
+    let causes = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source());
+    let mut io_errors = causes.filter_map(|error| error.downcast_ref::<io::Error>());
+    io_errors.any(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }

@@ -477,12 +477,20 @@ fn doctor_names_the_first_path_component_without_permission() {
         set_mode(&dir.path().join("store"), 0o755);
         assert_check(&parse_checks(&output), name, "error", &words.each_ref().map(String::as_str));
     }
+    // Starting docwharf does not help with a store that cannot be read.
+    set_mode(&dir.path().join("store"), 0o000);
+    let mut command = Command::new(&program);
+    command.env_clear().args(["doctor", "--offline", "--json", "--config"]).arg(&config);
+    let output = run_to_end(as_unprivileged_user(&mut command));
+    set_mode(&dir.path().join("store"), 0o755);
+    let words = ["Permission denied", "the check of permissions, below"];
+    assert_check(&parse_checks(&output), "store", "error", &words);
     // Files are imported from an inbox that can only be read.
     set_mode(&inbox, 0o555);
     let mut command = Command::new(&program);
     command.env_clear().args(["doctor", "--offline", "--json", "--config"]).arg(&config);
     let lacks = format!("lacks w on {}", inbox.display());
-    let words = [lacks.as_str(), "bundles are imported from it, but stay there"];
+    let words = [lacks.as_str(), "bundles are imported from it, but stay there", "nothing to do if"];
     assert_check(&parse_checks(&run_to_end(as_unprivileged_user(&mut command))), "inbox", "warning", &words);
     // Regression: nothing but one line of the log said that a bundle in the inbox cannot be read.
     let unreadable = inbox.join("private.zip");
