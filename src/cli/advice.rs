@@ -5,8 +5,10 @@ use std::io;
 
 use crate::daemon::DaemonError;
 use docwharf_base::accounts::describe_user;
+use docwharf_site::bundle::refusal::BundleRefusal;
 
-/// Returns advice for an I/O error or a refused port in the chain of causes. It begins with "; ", or is empty.
+/// Returns advice for an I/O error, a refused bundle or a refused port in the chain of causes. It begins with "; ", or
+/// is empty.
 pub(super) fn advice_for(error: &(dyn std::error::Error + 'static)) -> Cow<'static, str> {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -18,6 +20,9 @@ pub(super) fn advice_for(error: &(dyn std::error::Error + 'static)) -> Cow<'stat
                     (systemctl enable --now docwharf.socket), or grant CAP_NET_BIND_SERVICE \
                     (AmbientCapabilities= in the unit)"
                 .into();
+        }
+        if let Some(refusal) = error.downcast_ref::<BundleRefusal>() {
+            return refusal.fault.advice().map_or(Cow::Borrowed(""), |advice| format!("; {advice}").into());
         }
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return match error.kind() {
@@ -50,6 +55,9 @@ mod tests {
     use super::*;
     use docwharf_agent::store::StoreError;
     use docwharf_agent::sync::SyncError;
+    use docwharf_base::model::site_path::EntryNameFault;
+    use docwharf_site::bundle::refusal::BundleFault;
+    use docwharf_site::seal::SealError;
 
     #[test]
     fn error_with_a_known_remedy_includes_advice() {
@@ -69,6 +77,15 @@ mod tests {
             assert!(advice_for(&SyncError::Store(error)).starts_with(expected), "{kind:?}");
         }
         assert!(advice_for(&io(NotFound)).is_empty() && advice_for(&StoreError::NoPrevious).is_empty());
+        for (fault, expected) in [
+            (BundleFault::Truncated("no ZIP end record"), "; it was not copied or downloaded completely"),
+            (BundleFault::Name(EntryNameFault::DotDot), "; do not use this bundle, and ask who made it"),
+            (BundleFault::Duplicate, ""),
+        ] {
+            let refused = SealError::Refused { path: path(), source: BundleRefusal { entry: None, fault } };
+            let advice = advice_for(&refused).into_owned();
+            assert!(advice.starts_with(expected) && advice.is_empty() == expected.is_empty(), "{advice}");
+        }
         for (port, kind, expected) in [
             (1023, PermissionDenied, "; only root may use ports below 1024"),
             (1024, PermissionDenied, "; check owner and mode"),

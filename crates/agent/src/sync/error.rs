@@ -168,6 +168,14 @@ impl SyncError {
         matches!(self, SyncError::Seal(SealError::Refused { source, .. }) if matches!(source.fault, BundleFault::Truncated(_)))
     }
 
+    /// Returns advice for the person who has the bundle, if it was refused for a fault that has one.
+    pub fn refusal_advice(&self) -> Option<&'static str> {
+        match self {
+            SyncError::Seal(SealError::Refused { source, .. }) => source.fault.advice(),
+            _ => None,
+        }
+    }
+
     /// Whether a file or a setting that the sync needs is missing.
     pub fn is_absence(&self) -> bool {
         matches!(

@@ -107,6 +107,17 @@ fn compression_method_name(method: u16) -> &'static str {
 }
 
 impl BundleFault {
+    /// Returns advice for a fault that a person who received the bundle can explain; `None` if its maker is needed.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            BundleFault::Truncated(_) => Some("it was not copied or downloaded completely: do that again"),
+            BundleFault::Name(EntryNameFault::DotDot | EntryNameFault::Absolute | EntryNameFault::Drive) => {
+                Some("do not use this bundle, and ask who made it: its path leads out of the site")
+            }
+            _ => None,
+        }
+    }
+
     /// Makes a refusal for a fault of one entry.
     pub fn in_entry(self, entry: &[u8]) -> BundleRefusal {
         BundleRefusal { entry: Some(entry.to_vec()), fault: self }
