@@ -57,7 +57,7 @@ pub struct DaemonSnapshot {
 }
 
 /// The inbox of a running daemon.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct InboxState {
     /// `sync.inbox`
     pub directory: PathBuf,
@@ -65,6 +65,14 @@ pub struct InboxState {
     pub error: Option<String>,
     /// The reason why its last file was not imported, if it was not.
     pub file_error: Option<String>,
+    /// The number of files that were rejected since the daemon started.
+    pub rejected: u64,
+    /// The reason why the last of them was rejected.
+    pub last_rejected: Option<String>,
+    /// The number of files that could not be imported and are tried again.
+    pub waiting: u64,
+    /// The reason why the first of them, by name, could not be imported.
+    pub first_waiting: Option<String>,
 }
 
 /// The state of the content security policies.

@@ -3,6 +3,7 @@
 
 mod delivery;
 mod features;
+mod inbox;
 mod recording;
 mod search;
 
@@ -27,6 +28,7 @@ use docwharf_site::coding_file::CodingStatistics;
 use super::daemon_state::{self, DaemonState, PolicyState};
 
 pub use delivery::DeliveryStatus;
+pub use inbox::{InboxStatus, first_version_advice};
 pub use recording::RecordingStatus;
 pub use search::SearchStatus;
 
@@ -84,7 +86,7 @@ pub struct StoreStatus {
     pub next_check: Option<String>,
     /// The reason why there is no newer version.
     pub why: Option<String>,
-    /// Advice on how to solve the last error.
+    /// Advice on how to solve the last error, or on how to get a first version.
     #[serde(rename = "nextStep")]
     pub advice: Option<String>,
     /// The export job that was started for this store and has not delivered a bundle yet.
@@ -292,27 +294,6 @@ pub struct CertificateStatus {
     pub error: Option<String>,
 }
 
-/// The state of the inbox.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct InboxStatus {
-    /// `sync.inbox`
-    pub directory: PathBuf,
-    /// The reason why the inbox cannot be used; `None` if it can.
-    pub error: Option<String>,
-    /// The reason why its last file was not imported: it was refused, or it cannot be read and is tried again. `None`
-    /// if it was imported.
-    #[serde(default)]
-    pub file_error: Option<String>,
-}
-
-impl From<daemon_state::InboxState> for InboxStatus {
-    fn from(state: daemon_state::InboxState) -> InboxStatus {
-        let daemon_state::InboxState { directory, error, file_error } = state;
-        InboxStatus { directory, error, file_error }
-    }
-}
-
 /// The state of publishing as files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -341,8 +322,7 @@ impl StoreStatus {
         let configured = || {
             inbox.map(|directory| daemon_state::InboxState {
                 directory: directory.to_owned(),
-                error: None,
-                file_error: None,
+                ..daemon_state::InboxState::default()
             })
         };
         let inbox = snapshot.as_ref().map_or_else(configured, |snapshot| snapshot.inbox.clone());
@@ -378,6 +358,9 @@ impl StoreStatus {
         let damaged = store.damaged_versions();
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
         let retry_note = if daemon.is_some() { "it is tried again automatically; " } else { "" };
+        let advice = failed
+            .then(|| format!("{retry_note}`docwharf doctor` checks what it needs, `docwharf sync` tries it at once"))
+            .or_else(|| daemon.as_ref().and_then(|_| first_version_advice(&record, sync_settings, inbox.as_ref())));
         let features = feature_settings
             .map(|settings| FeatureReport::new(settings, &features::host_state(record.active, daemon.as_ref())));
         Ok(StoreStatus {
@@ -405,9 +388,7 @@ impl StoreStatus {
                 passed: verdict.refused.is_none(),
                 refused: verdict.refused,
             }),
-            advice: failed.then(|| {
-                format!("{retry_note}`docwharf doctor` checks what it needs, `docwharf sync` tries it at once")
-            }),
+            advice,
             job: record.job.as_ref().map(|job| ExportJobStatus {
                 id: job.id.clone(),
                 source: job.source.clone(),

@@ -1,6 +1,7 @@
 //! `docwharf status`, `versions`: show the state of the store, read without a lock.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use clap::Args;
 use serde_json::json;
@@ -25,6 +26,7 @@ pub(super) struct VersionsCommand {}
 impl StatusCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let path = context.store()?;
+        let mut configured = (false, None);
         let status = if let Some(status) = write_command::daemon_status(&path) {
             status
         } else {
@@ -32,17 +34,32 @@ impl StatusCommand {
             let config = context.config().ok();
             let (sync_settings, inbox) =
                 config.as_ref().map(|config| (&config.sync_settings, config.inbox.as_deref())).unzip();
+            if let Some(config) = &config {
+                configured = (config.sync_settings.has_source(), config.inbox.clone());
+            }
             let features = config.as_ref().map(Config::feature_settings);
             let store = VersionStore::at(&path);
             status::StoreStatus::read(&store, sync_settings, features.as_ref(), inbox.flatten(), None)?
         };
         let silent = if status.daemon.is_none() { write_command::explain_silent_daemon(&path) } else { None };
-        let start = if silent.is_none() { Some(context.start_command()) } else { None };
+        let is_empty = VersionStore::at(&path).versions().is_ok_and(|versions| versions.is_empty());
+        let advise = || start_advice(&context.start_command(), is_empty, configured.0, configured.1.as_deref());
+        let start = if silent.is_none() { Some(advise()) } else { None };
         context.print_result(&status, &status_text(&status, silent.as_deref(), start.as_deref()))
     }
 }
 
-/// Formats the status as text, the most important lines first.
+/// Returns advice for a store without a daemon: the next step to serve it, or to get a first version into it.
+fn start_advice(command: &str, is_empty: bool, has_source: bool, inbox: Option<&Path>) -> String {
+    match inbox {
+        _ if !is_empty => format!("`{command}` serves what the store has"),
+        _ if has_source => format!("`{command}` fetches the first version and serves it"),
+        Some(inbox) => format!("copy a bundle to {}; `{command}` imports and serves it", inbox.display()),
+        None => format!("`docwharf import BUNDLE`, or set a source or an inbox; then `{command}`"),
+    }
+}
+
+/// Formats the status as text, the most important lines first. `start` is the advice if no daemon runs.
 fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option<&str>) -> String {
     let mut lines: Vec<(&str, String)> = vec![("store", status.store.display().to_string())];
     let mut line = |name, text: String| lines.push((name, text));
@@ -72,8 +89,9 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
         ),
         Some(daemon) => {
             line("daemon", format!("process {} since {}", daemon.pid, daemon.started));
+            let is_serving = if daemon.served.is_some() { "serving" } else { "listening" };
             for url in &daemon.urls {
-                line("serving", url.clone());
+                line(is_serving, url.clone());
             }
             for url in &daemon.admin_urls {
                 line("admin", url.clone());
@@ -91,9 +109,7 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
                 line("published", format!("{what} in {}{note}", publish.directory.display()));
             }
             if let Some(inbox) = &daemon.inbox {
-                let file_error = inbox.file_error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
-                let usable = || format!("{}{file_error}", inbox.directory.display());
-                line("inbox", inbox.error.clone().unwrap_or_else(usable));
+                line("inbox", inbox.error.clone().unwrap_or_else(|| describe_inbox(inbox)));
             }
             if let Some(csp) = &daemon.csp {
                 line("policy", describe_policies(csp));
@@ -146,7 +162,7 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
     }
     add_source_lines(status, &mut line);
     if let (None, Some(start)) = (&status.daemon, start) {
-        line("next step", format!("`{start}` serves what the store has"));
+        line("next step", start.to_owned());
     }
     if let Some(error) = &status.config_error {
         line("config", format!("not taken over: {error}"));
@@ -155,6 +171,26 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
         let _ = writeln!(all, "{name:11}{}", OneLine(text));
         all
     })
+}
+
+/// Describes in words an inbox that can be used.
+fn describe_inbox(inbox: &status::InboxStatus) -> String {
+    let status::InboxStatus { directory, file_error, rejected, last_rejected, waiting, first_waiting, .. } = inbox;
+    let mut text = directory.display().to_string();
+    if let Some(last) = last_rejected {
+        let _ = write!(text, "; {rejected} rejected since the start, the last: {last}");
+    }
+    if let Some(first) = first_waiting {
+        let verb = if *waiting == 1 { "waits" } else { "wait" };
+        let _ = write!(text, "; {} {verb}, the first: {first}", format_count(*waiting, "file"));
+    }
+    // The last file is usually one of those two.
+    if let Some(error) =
+        file_error.as_ref().filter(|error| ![last_rejected, first_waiting].contains(&&Some((*error).clone())))
+    {
+        let _ = write!(text, "; {error}");
+    }
+    text
 }
 
 /// Describes the content security policies in words.
@@ -275,9 +311,14 @@ impl VersionsCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let store = VersionStore::at(&context.store()?);
         let record = store.record()?;
+        let versions = store.versions()?;
         let mut list = Vec::new();
-        let mut text = String::new();
-        for version in store.versions()? {
+        let mut text = if versions.is_empty() {
+            "no versions\n".to_owned()
+        } else {
+            version_line(["version", "role", "arrived", "size", "labels and source"])
+        };
+        for version in versions {
             let labels: Vec<&String> =
                 record.labels.iter().filter(|(_, l)| l.version == version.id).map(|(label, _)| label).collect();
             let role = if record.active == Some(version.id) {
@@ -291,13 +332,8 @@ impl VersionsCommand {
             let time = receipt.map_or("-", |receipt| receipt.time.as_str());
             let source = receipt.map_or("-", |receipt| receipt.source.as_str());
             let names = labels.iter().map(|label| label.as_str()).collect::<Vec<_>>().join(",");
-            let _ = writeln!(
-                text,
-                "{}  {role:8}  {time:20}  {:>8}  {}",
-                version.id.short(),
-                format_size(version.bytes),
-                OneLine(&if names.is_empty() { source.to_owned() } else { format!("{names}  {source}") })
-            );
+            let names = if names.is_empty() { source.to_owned() } else { format!("{names}  {source}") };
+            text += &version_line([&version.id.short(), role, time, &format_size(version.bytes), &names]);
             list.push(json!({
                 "id": version.id,
                 "role": if role.is_empty() { None } else { Some(role) },
@@ -308,6 +344,11 @@ impl VersionsCommand {
         }
         context.print_result(&json!({ "schemaVersion": 1, "versions": list }), &text)
     }
+}
+
+/// Formats a line of the list of versions: id, role, time of arrival, size, labels and source.
+fn version_line([id, role, time, size, names]: [&str; 5]) -> String {
+    format!("{id:12}  {role:8}  {time:20}  {size:>8}  {}\n", OneLine(names))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 // `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,6 +53,13 @@ pub(super) struct InboxImporter {
     error: Option<String>,
     /// The reason why the last file was not imported.
     file_error: Option<String>,
+    /// The number of files that were rejected.
+    rejected: u64,
+    /// The reason why the last of them was rejected.
+    last_rejected: Option<String>,
+    /// The files that could not be imported and are tried again, each with the reason: some of those that the last scan
+    /// has found, whose number is bounded.
+    waiting: BTreeMap<PathBuf, String>,
     /// Number of imports in a row that failed for another reason than the file's content.
     failed_imports: u32,
     next_scan: Option<Instant>,
@@ -60,8 +68,18 @@ pub(super) struct InboxImporter {
 impl InboxImporter {
     /// Opens the inbox in `directory`. If that fails, the cause is logged and another attempt is scheduled.
     pub(super) fn new(writer: Arc<StoreWriter>, directory: Option<PathBuf>, now: Instant) -> InboxImporter {
-        let (inbox, error, file_error, failed_imports, next_scan) = (None, None, None, 0, None);
-        let mut importer = InboxImporter { writer, directory, inbox, error, file_error, failed_imports, next_scan };
+        let mut importer = InboxImporter {
+            writer,
+            directory,
+            inbox: None,
+            error: None,
+            file_error: None,
+            rejected: 0,
+            last_rejected: None,
+            waiting: BTreeMap::new(),
+            failed_imports: 0,
+            next_scan: None,
+        };
         importer.open(now);
         importer
     }
@@ -78,6 +96,7 @@ impl InboxImporter {
     fn open(&mut self, now: Instant) {
         self.inbox = None;
         self.file_error = None;
+        self.waiting.clear();
         self.next_scan = None;
         let Some(directory) = self.directory.clone() else {
             self.error = None;
@@ -142,6 +161,7 @@ impl InboxImporter {
         let directory = inbox.dir().to_owned();
         match inbox.scan(now.into_std()) {
             Ok(found) => {
+                self.waiting.retain(|path, _| inbox.has_candidate(path));
                 self.clear_error(&directory);
                 if found.growing {
                     self.next_scan = Some(now + SCAN_INTERVAL);
@@ -176,16 +196,20 @@ impl InboxImporter {
         let decision = match result {
             Ok(_) => ImportDecision::Accepted,
             Err(error) if error.is_truncated() && inbox.grant_grace_period(file) => {
-                tracing::warn!("{}; it is checked again in a minute, or when it has changed", ErrorChain(error));
+                let message = format!("{}; it is checked again in a minute, or when it has changed", ErrorChain(error));
+                tracing::warn!("{message}");
+                self.waiting.insert(file.path.clone(), message);
                 self.next_scan = Some(now + SCAN_INTERVAL);
                 return ImportDecision::Later;
             }
             Err(error) if error.is_refusal() && inbox.is_unchanged(file) => {
-                ImportDecision::Rejected(ErrorChain(error).to_string())
+                let advice = error.refusal_advice().map_or_else(String::new, |advice| format!("; {advice}"));
+                ImportDecision::Rejected(format!("{}{advice}", ErrorChain(error)))
             }
             Err(error) => {
                 let message = describe_retry(error, &file.path);
                 tracing::error!("{message}");
+                self.waiting.insert(file.path.clone(), message.clone());
                 self.file_error = Some(message);
                 self.failed_imports += 1;
                 self.next_scan = Some(now + backoff::wait_after_failures(self.failed_imports));
@@ -206,6 +230,7 @@ impl InboxImporter {
             ImportDecision::Later => return,
         };
         let moved = inbox.move_away(file, reason);
+        self.waiting.remove(&file.path);
         match reason {
             None => {
                 tracing::info!("{path}: accepted");
@@ -215,6 +240,8 @@ impl InboxImporter {
                 let place = if moved.is_ok() { "was moved to rejected/" } else { "stays in the inbox" };
                 let message = format!("{reason}; it {place}");
                 tracing::error!("{message}");
+                self.rejected += 1;
+                self.last_rejected = Some(message.clone());
                 self.file_error = Some(message);
             }
         }
@@ -243,7 +270,15 @@ impl InboxImporter {
     /// Returns the state of the inbox for status and metrics; `None` if no inbox is configured.
     pub(super) fn state(&self) -> Option<InboxState> {
         let directory = self.directory.clone()?;
-        Some(InboxState { directory, error: self.error.clone(), file_error: self.file_error.clone() })
+        Some(InboxState {
+            directory,
+            error: self.error.clone(),
+            file_error: self.file_error.clone(),
+            rejected: self.rejected,
+            last_rejected: self.last_rejected.clone(),
+            waiting: self.waiting.len() as u64,
+            first_waiting: self.waiting.values().next().cloned(),
+        })
     }
 }
 
@@ -272,6 +307,8 @@ mod tests {
 
     use docwharf_agent::sync::SyncOutcome;
     use docwharf_base::model::digest::Digest;
+    use docwharf_base::model::site_path::EntryNameFault;
+    use docwharf_site::bundle::refusal::BundleRefusal;
     use docwharf_site::seal::SealError;
 
     use super::*;
@@ -341,8 +378,17 @@ mod tests {
         assert!(dir.path().join("rejected/dropped.zip").exists() && !dir.path().join("dropped.zip").exists());
         let written = fs::read_to_string(dir.path().join("rejected/dropped.zip.reason.txt")).unwrap();
         assert!(written.contains(reason.as_str()), "{written}");
-        // The failure before does not count any more.
+        assert!(importer.state().is_some_and(|state| state.rejected == 1 && state.waiting == 0));
+        // A person who has the file gets advice.
         let file = drop_file(&mut importer, dir.path(), now + 4 * QUIET);
+        let source = BundleRefusal { entry: Some(b"../x".to_vec()), fault: EntryNameFault::DotDot.into() };
+        let outside = Err(SyncError::Seal(SealError::Refused { path: file.path.clone(), source }));
+        let decision = importer.decide_import(&file, &outside, now);
+        let ImportDecision::Rejected(reason) = &decision else { panic!("{decision:?}") };
+        assert!(reason.contains("leaves the bundle; do not use this bundle, and ask who made it"), "{reason}");
+        importer.move_imported_file(&file, &decision);
+        // The failure before does not count any more.
+        let file = drop_file(&mut importer, dir.path(), now + 6 * QUIET);
         importer.decide_import(&file, &full_disk(), now);
         assert_eq!(importer.next_scan(), Some(now + backoff::wait_after_failures(1)));
     }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::admin::daemon_state::DaemonState;
 use crate::admin::metrics::DaemonMetrics;
 use crate::admin::routes::QueuedCommand;
+use crate::admin::status::first_version_advice;
 use crate::config::checked::Config;
 use crate::config::inputs::ConfigInputs;
 use docwharf_agent::store::writer::StoreWriter;
@@ -132,7 +133,17 @@ impl MainLoop {
         main_loop.reload();
         main_loop.listeners.warn_of_exposure(&main_loop.configuration.config().settings.access_control.rules);
         main_loop.resume_backoff();
+        main_loop.log_first_step();
         main_loop
+    }
+
+    /// Logs the next step if only a person can bring the first version.
+    fn log_first_step(&self) {
+        let Ok(record) = self.writer.store().record() else { return };
+        let (sync_settings, inbox) = (self.configuration.sync_settings(), self.inbox.state());
+        if let Some(advice) = first_version_advice(&record, Some(sync_settings), inbox.as_ref()) {
+            tracing::info!("there is nothing to serve yet: {advice}");
+        }
     }
 
     /// Continues the back-off of the previous process, if the source and the demands on it are the same.

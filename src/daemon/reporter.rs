@@ -348,6 +348,7 @@ mod tests {
                     directory: "/in".into(),
                     error: inbox.then(|| "the inbox".to_owned()),
                     file_error: file.then(|| "a file".to_owned()),
+                    ..InboxState::default()
                 }),
                 ..idle_view(&sync_settings)
             });

@@ -981,6 +981,25 @@ fn the_inbox_imports_complete_bundles_and_rejects_others_with_a_reason_file() {
     until("status reports it", || host.status()["daemon"]["inbox"]["fileError"].is_string());
     let status = host.ok(&["status"]).stdout;
     assert!(status.contains("bad.zip") && status.contains("; it was moved to rejected/"), "{status}");
+    // The status still has the rejected files, and those that wait, after another one was imported.
+    std::fs::write(host.path("inbox/cut.zip"), &bytes[..bytes.len() / 2]).unwrap();
+    let inbox = || host.status()["daemon"]["inbox"].clone();
+    until("it waits", || inbox()["waiting"] == 1);
+    std::fs::write(host.path("inbox/next.zip"), bundle("next")).unwrap();
+    until("the next version", || front_page_title(&daemon) == "next");
+    until("the file is moved", || inbox_files(&host, "accepted").len() == 2);
+    let state = inbox();
+    assert_eq!((&state["rejected"], &state["waiting"], &state["fileError"]), (&2.into(), &1.into(), &Value::Null));
+    assert!(state["lastRejected"].as_str().unwrap().contains("bad.zip"), "{state}");
+    let first = state["firstWaiting"].as_str().unwrap();
+    assert!(first.contains("cut.zip") && first.contains("checked again in a minute"), "{state}");
+    let status = host.ok(&["status"]).stdout;
+    assert!(
+        status.contains("; 2 rejected since the start, the last: ") && status.contains("; 1 file waits"),
+        "{status}"
+    );
+    std::fs::remove_file(host.path("inbox/cut.zip")).unwrap();
+    until("nothing waits", || inbox()["waiting"] == 0);
 }
 
 #[test]

@@ -1,11 +1,9 @@
-//! The first configuration of a host: `config init --for`.
+//! The first configuration of a host, `config init --for`, and what it says before its first version.
 
 use std::path::Path;
 use std::process::Command;
 
-#[cfg(feature = "origin")]
-use support::host::toml_string;
-use support::host::{bundle, front_page_title, run_with_timeout};
+use support::host::{Host, bundle, front_page_title, run_with_timeout, toml_string};
 #[cfg(feature = "origin")]
 use support::write_site;
 use support::{Daemon, docwharf, http, temporary_folder, until};
@@ -101,4 +99,30 @@ fn an_unknown_place_is_a_usage_error_and_an_existing_file_stays() {
     let ended = run_with_timeout(docwharf().args(["config", "init", "--for", "vm"]).arg(&file)).expect(8);
     assert!(ended.stderr.contains("it exists and was not changed"), "{}", ended.stderr);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+}
+
+#[test]
+fn a_host_without_a_version_says_how_the_first_one_arrives() {
+    let host = Host::bare().set("sync.inbox", toml_string("inbox"));
+    let next_step = format!("copy a bundle to {}", host.path("inbox").display());
+    let line = |name: &str| {
+        let text = host.ok(&["status"]).stdout;
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(name)).map(|rest| rest.trim().to_owned());
+        lines.next()
+    };
+    assert_eq!(host.ok(&["versions"]).stdout, "no versions\n");
+    let next = line("next step").unwrap_or_default();
+    assert!(next.starts_with(&next_step) && next.contains("docwharf run"), "{next}");
+    let daemon = host.run_logged();
+    until("the log says it", || host.log().contains(&format!("there is nothing to serve yet: {next_step}")));
+    until("the status says it", || line("next step").as_deref() == Some(&next_step));
+    assert_eq!(line("listening "), Some(format!("http://{}/", daemon.address)));
+    host.put("inbox/first.zip", bundle("first"));
+    until("the version", || front_page_title(&daemon) == "first");
+    until("the status has it", || line("serving ").is_some());
+    assert_eq!(line("next step"), None);
+    let versions = host.ok(&["versions"]).stdout;
+    let heads: Vec<&str> = versions.lines().next().unwrap_or_default().split_whitespace().collect();
+    assert_eq!(heads, ["version", "role", "arrived", "size", "labels", "and", "source"]);
+    assert_eq!(versions.lines().count(), 2, "{versions}");
 }

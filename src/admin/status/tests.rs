@@ -44,7 +44,8 @@ fn status_reports_the_first_decisive_reason_for_no_newer_version() {
     };
     let mut sync_settings = SyncSettings { activation: ActivationMode::Manual, ..SyncSettings::default() };
     let error = Some("it is a file".to_owned());
-    let mut inbox = daemon_state::InboxState { directory: PathBuf::from("/inbox"), error, file_error: None };
+    let directory = PathBuf::from("/inbox");
+    let mut inbox = daemon_state::InboxState { directory, error, ..daemon_state::InboxState::default() };
     let held = "ann has stopped activation (release week): `docwharf release` ends that";
     assert_eq!(reason_for_no_update(&record, Some(&sync_settings), Some(&inbox)).as_deref(), Some(held));
     assert_eq!(reason_for_no_update(&record, None, None).as_deref(), Some(held));
@@ -82,4 +83,21 @@ fn status_reports_the_first_decisive_reason_for_no_newer_version() {
     assert_eq!(reason(&record, &sync_settings).as_deref(), Some("nothing new"), "the newest version is active");
     record.last_attempt = None;
     assert_eq!(reason(&record, &sync_settings), None, "the source has not been checked");
+}
+
+#[test]
+fn a_daemon_that_waits_for_a_first_bundle_in_its_inbox_has_that_as_the_next_step() {
+    let mut sync_settings = SyncSettings { enabled: true, ..SyncSettings::default() };
+    let inbox = daemon_state::InboxState { directory: PathBuf::from("/in"), ..daemon_state::InboxState::default() };
+    let advice = |record: &StoreRecord, settings: &SyncSettings, inbox: &daemon_state::InboxState| {
+        first_version_advice(record, Some(settings), Some(inbox))
+    };
+    let empty = StoreRecord::default();
+    assert_eq!(advice(&empty, &sync_settings, &inbox).as_deref(), Some("copy a bundle to /in"));
+    let unusable = daemon_state::InboxState { error: Some("it is a file".to_owned()), ..inbox.clone() };
+    assert_eq!(advice(&empty, &sync_settings, &unusable), None);
+    let filled = StoreRecord { newest: Some(VersionId(Digest::compute(b"a version"))), ..StoreRecord::default() };
+    assert_eq!(advice(&filled, &sync_settings, &inbox), None);
+    sync_settings.bundle = Some(BundleLocation::File(PathBuf::from("/bundle.zip")));
+    assert_eq!(advice(&empty, &sync_settings, &inbox), None, "the source is checked");
 }

@@ -81,9 +81,8 @@ fn status_output_has_a_line_for_each_field_that_is_set() {
         let found: Vec<String> = found.filter(|line| !none.contains(&line.as_str())).collect();
         assert_eq!(found, expected, "{more}");
     }
-    let start = lines(&json!({}), None, Some("docwharf run"));
-    let next = "next step  `docwharf run` serves what the store has";
-    assert_eq!(start, ["active     nothing yet", "daemon     none runs on this store", next]);
+    let start = lines(&json!({}), None, Some("X"));
+    assert_eq!(start, ["active     nothing yet", "daemon     none runs on this store", "next step  X"]);
     let silent = lines(&json!({}), Some("it sleeps"), None);
     assert_eq!(silent[1], "daemon     one runs, but it sleeps: the following lines are read from the store");
 }
@@ -107,9 +106,9 @@ fn status_output_describes_the_state_of_the_running_daemon() {
         let rest = json!({ "to": "O", "refusedBatches": 0, "refusedCounts": 0, "undeliveredSearches": 0 });
         join_objects(join_objects(numbers, &rest), &more)
     };
-    let cases: [(serde_json::Value, &[&str]); 28] = [
+    let cases: [(serde_json::Value, &[&str]); 32] = [
         (json!({}), &[]),
-        (json!({ "addresses": ["a", "b"] }), &["serving    a", "serving    b"]),
+        (json!({ "addresses": ["a", "b"] }), &["listening  a", "listening  b"]),
         (json!({ "admin": ["a"], "staged": ["b"] }), &["admin      a", "staged at  b"]),
         (json!({ "tls": { "notAfter": "D" } }), &["tls        certificate until D"]),
         (json!({ "tls": { "notAfter": "D", "error": "E" } }), &["tls        certificate until D; E"]),
@@ -120,6 +119,22 @@ fn status_output_describes_the_state_of_the_running_daemon() {
         ),
         (json!({ "inbox": { "directory": "/i" } }), &["inbox      /i"]),
         (json!({ "inbox": { "directory": "/i", "error": "E" } }), &["inbox      E"]),
+        (json!({ "inbox": { "directory": "/i", "fileError": "E" } }), &["inbox      /i; E"]),
+        (
+            json!({ "inbox": { "directory": "/i", "fileError": "R", "rejected": 4, "lastRejected": "R" } }),
+            &["inbox      /i; 4 rejected since the start, the last: R"],
+        ),
+        (
+            json!({ "inbox": join_objects(
+                json!({ "directory": "/i", "fileError": "E", "rejected": 1, "lastRejected": "R" }),
+                &json!({ "waiting": 1, "firstWaiting": "W" })
+            ) }),
+            &["inbox      /i; 1 rejected since the start, the last: R; 1 file waits, the first: W; E"],
+        ),
+        (
+            json!({ "inbox": { "directory": "/i", "waiting": 2, "firstWaiting": "W" } }),
+            &["inbox      /i; 2 files wait, the first: W"],
+        ),
         (json!({ "csp": policy(false, 0, 0) }), &["policy     airgap: the pages of 111111111111 are being read"]),
         (json!({ "csp": policy(true, 0, 0) }), &["policy     airgap: 3 pages, at most 99 bytes"]),
         (
@@ -182,5 +197,19 @@ fn status_output_describes_the_state_of_the_running_daemon() {
             lines(&json!({ "active": one, "daemon": join_objects(minimum, &more) }), None, Some("docwharf run"));
         assert_eq!(found[..2], ["active     111111111111", "daemon     process 7 since T"]);
         assert_eq!(found[2..], *expected, "{more}");
+    }
+}
+
+#[test]
+fn without_a_daemon_the_next_step_is_a_first_version_if_the_store_is_empty() {
+    let inbox = Some(Path::new("/in"));
+    for (is_empty, has_source, inbox, expected) in [
+        (false, false, None, "`docwharf run` serves what the store has"),
+        (false, true, inbox, "`docwharf run` serves what the store has"),
+        (true, true, inbox, "`docwharf run` fetches the first version and serves it"),
+        (true, false, inbox, "copy a bundle to /in; `docwharf run` imports and serves it"),
+        (true, false, None, "`docwharf import BUNDLE`, or set a source or an inbox; then `docwharf run`"),
+    ] {
+        assert_eq!(start_advice("docwharf run", is_empty, has_source, inbox), expected);
     }
 }

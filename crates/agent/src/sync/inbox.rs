@@ -227,6 +227,11 @@ impl BundleInbox {
         Ok(InboxScan { ready, growing: is_any_growing, moved })
     }
 
+    /// Returns whether the last scan has found the file at this path, and it was not handled since.
+    pub fn has_candidate(&self, path: &Path) -> bool {
+        path.file_name().is_some_and(|name| self.candidates.contains_key(name))
+    }
+
     /// Gives a truncated file `TRUNCATED_GRACE` to become complete. Returns false if it has had this time already and
     /// has not changed, or does not exist any more: the caller must not wait longer.
     pub fn grant_grace_period(&mut self, file: &InboxFile) -> bool {
