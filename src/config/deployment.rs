@@ -135,7 +135,8 @@ mod tests {
         let target = |origin: &str| format!("[[playground.allow]]\norigin = \"{origin}\"\n");
         let address = "and 192.0.2.8:443 is neither loopback nor in deployment.allow; add it there";
         let port = "and 192.0.2.7:80 is neither loopback nor in deployment.allow; add it there";
-        let name = "so host names are looked up in /etc/hosts only, and docwharf.invalid is not there; add it";
+        let name = "so host names are looked up in /etc/hosts only, and docwharf.invalid is not there; add it there, \
+                    and its address to deployment.allow unless that is loopback";
         for (text, key, reason) in [
             (api("https://192.0.2.8/v1"), "api.baseUrl", address),
             (api("http://192.0.2.7/v1"), "api.baseUrl", port),

@@ -2,12 +2,11 @@
 //! mounted into a container or written by another program. It is read with the configuration, and read again when it
 //! changes.
 
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use docwharf_agent::sync::{BUNDLE_URL_FILE_KEY, BUNDLE_URL_KEY, BundleLocation};
-use docwharf_base::accounts::describe_user;
+use docwharf_base::key_file::secret_file_advice;
 use docwharf_base::model::deployment::OutboundPolicy;
 use docwharf_base::regular_file;
 use docwharf_base::secret::Secret;
@@ -62,21 +61,10 @@ fn permitted(location: BundleLocation, outbound: &OutboundPolicy) -> Result<Bund
 fn read_link_file(path: &Path) -> Result<BundleLocation, String> {
     let name = format!("{} ({BUNDLE_URL_FILE_KEY})", path.display());
     // Overwritten with zeros when it is dropped, as the link itself.
-    let text = regular_file::read_text(path, MAX_LINK_FILE_BYTES)
-        .map(Secret::new)
-        .map_err(|error| format!("cannot read the link to the bundle from {name}: {error}{}", read_advice(&error)))?;
+    let text = regular_file::read_text(path, MAX_LINK_FILE_BYTES).map(Secret::new).map_err(|error| {
+        format!("cannot read the link to the bundle from {name}: {error}{}", secret_file_advice(&error, "the link"))
+    })?;
     parse_content(text.expose().trim()).map_err(|fault| format!("{name}: {fault}"))
-}
-
-fn read_advice(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "; put the link there, or correct the path".to_owned(),
-        io::ErrorKind::PermissionDenied => {
-            let user = describe_user(rustix::process::geteuid().as_raw());
-            format!("; give {user} the right to read it, for example by its group and mode 0640")
-        }
-        _ => "; write the link, and nothing else, into it".to_owned(),
-    }
 }
 
 fn parse_content(text: &str) -> Result<BundleLocation, String> {

@@ -1,9 +1,11 @@
 //! Files that hold one key. A key is read each time it is needed, because its file may have been replaced.
 
+use std::io;
 use std::path::Path;
 
 use zeroize::Zeroizing;
 
+use crate::accounts::describe_user;
 use crate::regular_file;
 use crate::secret::Secret;
 
@@ -23,6 +25,19 @@ pub fn read_key_file(path: &Path, name: &str) -> Result<Secret, String> {
     }
     check_key_characters(key).map_err(|fault| format!("{name} {fault}"))?;
     Ok(Secret::new(key.to_owned()))
+}
+
+/// Returns advice for a file with a secret that cannot be read. It begins with "; ". `content` is the secret with its
+/// article: "the key".
+pub fn secret_file_advice(error: &io::Error, content: &str) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("; put {content} there, or correct the path"),
+        io::ErrorKind::PermissionDenied => {
+            let user = describe_user(rustix::process::geteuid().as_raw());
+            format!("; give {user} the right to read it, for example by its group and mode 0640")
+        }
+        _ => format!("; write {content}, and nothing else, into it"),
+    }
 }
 
 /// Checks that a key can be sent in a header field. The error never quotes it.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use zeroize::Zeroizing;
 
-use docwharf_base::key_file::{MAX_KEY_FILE_BYTES, check_key_characters};
+use docwharf_base::key_file::{MAX_KEY_FILE_BYTES, check_key_characters, secret_file_advice};
 use docwharf_base::regular_file;
 use docwharf_base::secret::Secret;
 
@@ -67,7 +67,10 @@ impl ApiKeyLocation {
             ApiKeyLocation::File(path)
             | ApiKeyLocation::Credential(path)
             | ApiKeyLocation::UnitCredential { path, .. } => regular_file::read_text(path, MAX_KEY_FILE_BYTES)
-                .map_err(|error| unusable(format!("cannot read the API key from {}: {error}", self.name())))?,
+                .map_err(|error| {
+                    let advice = secret_file_advice(&error, "the key");
+                    unusable(format!("cannot read the API key from {}: {error}{advice}", self.name()))
+                })?,
         });
         let key = text.trim();
         if key.is_empty() {
@@ -134,6 +137,9 @@ mod tests {
                 assert!(place.name().starts_with(path.to_str().unwrap()));
             }
         }
+        std::fs::remove_file(&path).unwrap();
+        let message = places[0].read().unwrap_err().to_string();
+        assert!(message.ends_with("; put the key there, or correct the path"), "{message}");
         std::fs::write(&path, format!("{large}k")).unwrap();
         assert!(places[0].read().is_err(), "a longer file is refused");
         let message = ApiKeyLocation::Unset.read().unwrap_err().to_string();

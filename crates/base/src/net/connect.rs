@@ -43,7 +43,7 @@ pub enum OutboundError {
     /// The name is not in `/etc/hosts`.
     #[error(
         "deployment.type is \"air-gapped\", so host names are looked up in {HOSTS_FILE} only, and {0} is not there; \
-         add it"
+         add it there, and its address to deployment.allow unless that is loopback"
     )]
     UnknownName(String),
     /// `/etc/hosts` cannot be read.
