@@ -117,7 +117,7 @@ fn a_host_without_a_version_says_how_the_first_one_arrives() {
     until("the log says it", || host.log().contains(&format!("there is nothing to serve yet: {next_step}")));
     until("the status says it", || line("next step").as_deref() == Some(&next_step));
     assert_eq!(line("listening "), Some(format!("http://{}/", daemon.address)));
-    host.put("inbox/first.zip", bundle("first"));
+    std::fs::write(host.path("inbox/first.zip"), bundle("first")).unwrap();
     until("the version", || front_page_title(&daemon) == "first");
     until("the status has it", || line("serving ").is_some());
     assert_eq!(line("next step"), None);

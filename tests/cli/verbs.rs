@@ -166,11 +166,11 @@ fn daemon_serves_the_activated_version_before_the_command_ends() {
     assert_eq!(lines(&format!("version {third} is active")), [format!("version {third} is active")]);
     assert_eq!(host.ok(&["release", "--json"]).json()["wasHeld"], false);
     assert_eq!(lines("the hold is ended by ").len(), 1, "there was none");
-    host.ok(&["hold", "--reason", "because"]);
-    assert_eq!(lines("activation is "), ["activation is stopped by tester (because) until `docwharf release`"]);
     assert!(host.ok(&["release"]).stdout.starts_with("there was no hold; "));
     host.expect_exit(2, &["activate", "no-such-label"]);
     assert_eq!(front_page_title(&daemon), "third");
+    host.ok(&["hold", "--reason", "because"]);
+    assert_eq!(lines("activation is "), ["activation is stopped by tester (because) until `docwharf release`"]);
 }
 
 #[test]
