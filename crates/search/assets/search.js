@@ -493,7 +493,9 @@
       handleKeyInBox(event, key);
     } else if (!hasModifier && !event.isComposing) {
       const target = event.composedPath()[0], trigger = findTrigger(event);
-      if (trigger && (key === 'Enter' || key === ' ') || key === '/' && !isEditable(target)) {
+      // The input of a closed box can have the focus until the browser renders the page again.
+      const isText = isEditable(target) && target !== input;
+      if (trigger && (key === 'Enter' || key === ' ') || key === '/' && !isText) {
         take(event);
         open(trigger);
       } else if (trigger && (key.length === 1 || event.keyCode === 229) && isEditable(target)) {
