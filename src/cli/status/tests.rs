@@ -108,7 +108,7 @@ fn status_output_describes_the_state_of_the_running_daemon() {
     };
     let cases: [(serde_json::Value, &[&str]); 32] = [
         (json!({}), &[]),
-        (json!({ "addresses": ["a", "b"] }), &["listening  a", "listening  b"]),
+        (json!({ "addresses": ["a", "b"] }), &["serving    a", "serving    b"]),
         (json!({ "admin": ["a"], "staged": ["b"] }), &["admin      a", "staged at  b"]),
         (json!({ "tls": { "notAfter": "D" } }), &["tls        certificate until D"]),
         (json!({ "tls": { "notAfter": "D", "error": "E" } }), &["tls        certificate until D; E"]),
@@ -180,8 +180,11 @@ fn status_output_describes_the_state_of_the_running_daemon() {
                  and 0 counts refused; 1 search not delivered, because too many waited; E"],
         ),
         (
-            json!({ "served": null }),
-            &["served     nothing, because the active version cannot be served; the log has the reason"],
+            json!({ "served": null, "addresses": ["a"] }),
+            &[
+                "listening  a",
+                "served     nothing, because the active version cannot be served; the log has the reason",
+            ],
         ),
         (
             json!({ "served": two }),
