@@ -64,7 +64,7 @@ impl BundleCommand {
                     verify(&arguments.path, &seal_options, progress)
                 })?;
                 context.print_warnings(&arguments.path.display().to_string(), &verified.warnings);
-                let text = format!("ok {} ({})\n", verified.id, summary(&verified));
+                let text = format!("ok {} ({})\n", verified.id, summarize(&verified));
                 let json = json!({
                     "schemaVersion": 1, "result": "ok", "version": verified.id, "pages": verified.site_layout.pages,
                     "files": verified.files.len(), "contentBytes": verified.content_len(), "warnings": verified.warnings,
@@ -85,7 +85,7 @@ impl BundleCommand {
                     unpack(&arguments.archive, &arguments.dir, arguments.raw, &seal_options, progress)
                 })?;
                 context.print_warnings(&arguments.archive.display().to_string(), &verified.warnings);
-                let text = format!("unpacked {} into {}\n", summary(&verified), arguments.dir.display());
+                let text = format!("unpacked {} into {}\n", summarize(&verified), arguments.dir.display());
                 context
                     .print_outcome(&json!({ "schemaVersion": 1, "result": "unpacked", "version": verified.id }), &text)
             }
@@ -98,7 +98,7 @@ impl BundleCommand {
                 let archive = verified.archive;
                 let text = format!(
                     "packed {} into {} ({})\n",
-                    summary(&verified),
+                    summarize(&verified),
                     arguments.bundle.display(),
                     format_size(archive.map_or(0, |(_, len)| len))
                 );
@@ -112,7 +112,8 @@ impl BundleCommand {
     }
 }
 
-fn summary(verified: &VerifiedBundle) -> String {
+/// Returns the number of pages and files of a bundle, and its size, for people.
+pub(super) fn summarize(verified: &VerifiedBundle) -> String {
     format!(
         "{}, {}, {}",
         format_count(verified.site_layout.pages, "page"),
@@ -147,7 +148,7 @@ fn inspection_text(verified: &VerifiedBundle) -> String {
         format!("kind      {}", verified.kind.name()),
         format!("version   {}", verified.id),
         format!("layout    {}", site_layout.page_layout.name()),
-        format!("content   {}", summary(verified)),
+        format!("content   {}", summarize(verified)),
     ];
     if let Some(wrapper) = site_layout.wrapper() {
         lines.push(format!("wrapper   {}", docwharf_base::error_chain::QuotedName(wrapper)));

@@ -115,7 +115,7 @@ pub(super) async fn check_network(config: &Config) -> NetworkResults {
     let mut results = NetworkResults::default();
     let targets = targets(config);
     if targets.is_empty() {
-        results.checks.push(DoctorCheck::ok("names", "no requests are sent over the network"));
+        results.checks.push(DoctorCheck::ok("names", "not needed: no requests are sent over the network"));
         return results;
     }
     let unresolved = results.check_names(config, &targets).await;

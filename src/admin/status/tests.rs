@@ -83,3 +83,17 @@ fn status_reports_the_first_decisive_reason_for_no_newer_version() {
     record.last_attempt = None;
     assert_eq!(reason(&record, &sync_settings), None, "the source has not been checked");
 }
+
+#[test]
+fn a_link_file_that_cannot_be_read_is_the_next_step_after_a_failure() {
+    let mut sync_settings = SyncSettings::default();
+    let doctor = "`docwharf doctor` checks what it needs, `docwharf sync` tries it at once";
+    assert_eq!(advice_after_failure(Some(&sync_settings), false), doctor);
+    assert_eq!(advice_after_failure(None, true), format!("it is tried again automatically; {doctor}"));
+    let (file, error) = (PathBuf::from("/run/link"), "it is empty".to_owned());
+    sync_settings.bundle = Some(BundleLocation::Unreadable { file, error });
+    for (has_daemon, then) in [(true, "docwharf reads it again when it changes"), (false, "then `docwharf sync`")] {
+        let expected = format!("put the link into /run/link; {then}");
+        assert_eq!(advice_after_failure(Some(&sync_settings), has_daemon), expected);
+    }
+}
