@@ -239,8 +239,8 @@ fn describe_delivery(delivery: &status::DeliveryStatus) -> String {
     text
 }
 
-/// Describes a source. That of an API, `BASE-URL#DOMAIN` ([`ApiSource::name`]), names the domain first; the URL of a link
-/// is shown without its fragment.
+/// Describes a source. That of an API, `BASE-URL#DOMAIN` ([`ApiSource::name`]), names the domain first. The URL of a
+/// link has no fragment here.
 ///
 /// [`ApiSource::name`]: docwharf_agent::sync::ApiSource::name
 fn describe_source(source: &str) -> String {

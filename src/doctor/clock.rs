@@ -85,5 +85,8 @@ mod tests {
             assert!(check.status == status && check.found.starts_with(found), "{seconds:?}: {check:?}");
             assert_eq!(check.advice.as_deref(), (status != CheckStatus::Ok).then_some(CLOCK_ADVICE), "{seconds:?}");
         }
+        let unchecked = check(None, &[]);
+        assert_eq!(unchecked.status, CheckStatus::Ok);
+        assert!(unchecked.found.ends_with("; not checked: no server sent its time"), "{unchecked:?}");
     }
 }

@@ -83,7 +83,7 @@ pub(super) fn check_ask_request(context: &RequestContext<'_>) -> Option<Result<A
         let error = "questions are not answered for the host of this request; the log of docwharf has the reason";
         return Some(Err(refuse(site, AskOutcome::Forbidden, StatusCode::FORBIDDEN, error)));
     }
-    // Only a question that can be answered is counted, after its body was read. A client without one left sends no body.
+    // A question is counted after its body was read, if it can be answered. A client without one left sends no body.
     if site.ask.is_client_limited(context.client().address, in_force.settings.per_minute.get()) {
         return Some(Err(refuse_limited(site)));
     }
