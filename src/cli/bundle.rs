@@ -15,6 +15,7 @@ use super::audit::AuditCommand;
 use super::context::CommandContext;
 use super::failure::CommandFailure;
 use super::progress;
+use super::serve::summarize;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BundleCommand {
@@ -110,16 +111,6 @@ impl BundleCommand {
             }
         }
     }
-}
-
-/// Returns the number of pages and files of a bundle, and its size, for people.
-pub(super) fn summarize(verified: &VerifiedBundle) -> String {
-    format!(
-        "{}, {}, {}",
-        format_count(verified.site_layout.pages, "page"),
-        format_count(verified.files.len() as u64, "file"),
-        format_size(verified.content_len())
-    )
 }
 
 fn inspection_json(verified: &VerifiedBundle) -> Value {

@@ -17,16 +17,16 @@ use crate::config::value_parsers::{parse_base_path, parse_listen, parse_slashes}
 use crate::daemon::{self, IndexSettings, OnDemandIndex, serve_policies_without_store};
 use docwharf_base::clock::unix_seconds;
 use docwharf_base::model::limits::BundleLimits;
+use docwharf_base::model::units::{format_count, format_size};
 use docwharf_serve::key_pair::KeyPairFiles;
 use docwharf_serve::{Site, SiteSettings};
 use docwharf_site::bundle::folder::FolderReader;
 use docwharf_site::index::ImageIndex;
 use docwharf_site::lookup::AddressSettings;
 use docwharf_site::mapping;
-use docwharf_site::seal::{self, ImageTarget, SealOptions, SealProgress, SealedBundle};
+use docwharf_site::seal::{self, ImageTarget, SealOptions, SealProgress, SealedBundle, VerifiedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::bundle::summarize;
 use super::context::{CommandContext, own_program_network};
 use super::failure::CommandFailure;
 use super::progress;
@@ -214,6 +214,16 @@ fn watch(
         }
         sealed = std::mem::replace(&mut latest, BundleSnapshot::read(path));
     }
+}
+
+/// Returns the number of pages and files of a bundle, and its size, for people.
+pub(super) fn summarize(verified: &VerifiedBundle) -> String {
+    format!(
+        "{}, {}, {}",
+        format_count(verified.site_layout.pages, "page"),
+        format_count(verified.files.len() as u64, "file"),
+        format_size(verified.content_len())
+    )
 }
 
 /// A bundle that was sealed into a file without a name.

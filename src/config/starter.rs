@@ -42,6 +42,6 @@ mod tests {
         raw.read_toml(&text, Path::new("c.toml"));
         let config = check(&raw, Path::new("/etc/docwharf")).unwrap_or_else(|problems| panic!("{problems:?}"));
         let key = config.sync_settings.api.map(|api| api.api_key.name());
-        assert_eq!(key.as_deref(), Some("/etc/docwharf/api-key"));
+        assert_eq!(key.as_deref(), Some("/etc/docwharf/api-key (api.keyFile)"));
     }
 }
