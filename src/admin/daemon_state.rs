@@ -50,6 +50,8 @@ pub struct DaemonSnapshot {
     pub recording: Option<RecordingState>,
     /// The state of the delivery of what is recorded to an origin, if it is delivered.
     pub delivery: Option<DeliveryState>,
+    /// The keys of the configuration that have changed, but keep their value until a restart.
+    pub restart_keys: Vec<&'static str>,
     /// The state of the inbox, if one is configured.
     pub inbox: Option<InboxState>,
     /// The reason why the current certificate files are not in force, if they are not.

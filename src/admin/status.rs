@@ -32,6 +32,9 @@ pub use inbox::{InboxStatus, first_version_advice};
 pub use recording::RecordingStatus;
 pub use search::SearchStatus;
 
+/// The begin of [`StoreStatus::why`] if no source is configured, which is no fault.
+const NO_SOURCE: &str = "no source is configured: ";
+
 /// The state of a store and of its daemon. Times are in RFC 3339 format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -174,6 +177,9 @@ pub struct DaemonStatus {
     pub percent: Option<f64>,
     /// The number of syncs in a row that failed.
     pub failures: u32,
+    /// The keys of the configuration that have changed, but keep their value until a restart.
+    #[serde(default, rename = "needsRestart")]
+    pub restart_keys: Vec<String>,
     /// The inbox, if one is configured (`sync.inbox`).
     #[serde(default)]
     pub inbox: Option<InboxStatus>,
@@ -307,6 +313,11 @@ pub struct PublishStatus {
 }
 
 impl StoreStatus {
+    /// Returns how versions arrive, if that is the content of `why` because no source is configured.
+    pub fn ways_without_source(&self) -> Option<&str> {
+        self.why.as_deref()?.strip_prefix(NO_SOURCE)
+    }
+
     /// Describes the state of `store`. `sync_settings` and `feature_settings` are those of the configuration, if it has
     /// no mistakes; `inbox` is used if `daemon_state` is `None`, because no daemon runs.
     pub fn read(
@@ -343,6 +354,7 @@ impl StoreStatus {
                 version: published_version(settings),
                 error: snapshot.publish_error.clone(),
             }),
+            restart_keys: snapshot.restart_keys.iter().map(|&key| key.to_owned()).collect(),
             inbox: snapshot.inbox.clone().map(InboxStatus::from),
             csp: snapshot.policy.map(CspStatus::from),
             codings: snapshot.codings.clone().map(PrecompressedStatus::from),
@@ -357,9 +369,8 @@ impl StoreStatus {
         });
         let damaged = store.damaged_versions();
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
-        let retry_note = if daemon.is_some() { "it is tried again automatically; " } else { "" };
         let advice = failed
-            .then(|| format!("{retry_note}`docwharf doctor` checks what it needs, `docwharf sync` tries it at once"))
+            .then(|| advice_after_failure(sync_settings, daemon.is_some()))
             .or_else(|| daemon.as_ref().and_then(|_| first_version_advice(&record, sync_settings, inbox.as_ref())));
         let features = feature_settings
             .map(|settings| FeatureReport::new(settings, &features::host_state(record.active, daemon.as_ref())));
@@ -409,6 +420,16 @@ impl StoreStatus {
     }
 }
 
+/// Returns the next step after a sync that failed.
+fn advice_after_failure(sync_settings: Option<&SyncSettings>, has_daemon: bool) -> String {
+    if let Some(BundleLocation::Unreadable { file, .. }) = sync_settings.and_then(|settings| settings.bundle.as_ref()) {
+        let then = if has_daemon { "docwharf reads it again when it changes" } else { "then `docwharf sync`" };
+        return format!("put the link into {}; {then}", file.display());
+    }
+    let retry_note = if has_daemon { "it is tried again automatically; " } else { "" };
+    format!("{retry_note}`docwharf doctor` checks what it needs, `docwharf sync` tries it at once")
+}
+
 fn source(sync_settings: &SyncSettings) -> Option<String> {
     sync_settings.api.as_ref().map(ApiSource::name).or_else(|| sync_settings.bundle.as_ref().map(BundleLocation::name))
 }
@@ -448,7 +469,7 @@ fn reason_for_no_update(
                 }
             }
         };
-        return Some(format!("no source is configured: versions arrive through `docwharf import`{through}"));
+        return Some(format!("{NO_SOURCE}versions arrive through `docwharf import`{through}"));
     }
     let attempt = record.last_attempt.as_ref()?;
     if attempt.failures > 0 {

@@ -15,6 +15,7 @@ use super::audit::AuditCommand;
 use super::context::CommandContext;
 use super::failure::CommandFailure;
 use super::progress;
+use super::serve::summarize;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BundleCommand {
@@ -64,7 +65,7 @@ impl BundleCommand {
                     verify(&arguments.path, &seal_options, progress)
                 })?;
                 context.print_warnings(&arguments.path.display().to_string(), &verified.warnings);
-                let text = format!("ok {} ({})\n", verified.id, summary(&verified));
+                let text = format!("ok {} ({})\n", verified.id, summarize(&verified));
                 let json = json!({
                     "schemaVersion": 1, "result": "ok", "version": verified.id, "pages": verified.site_layout.pages,
                     "files": verified.files.len(), "contentBytes": verified.content_len(), "warnings": verified.warnings,
@@ -85,7 +86,7 @@ impl BundleCommand {
                     unpack(&arguments.archive, &arguments.dir, arguments.raw, &seal_options, progress)
                 })?;
                 context.print_warnings(&arguments.archive.display().to_string(), &verified.warnings);
-                let text = format!("unpacked {} into {}\n", summary(&verified), arguments.dir.display());
+                let text = format!("unpacked {} into {}\n", summarize(&verified), arguments.dir.display());
                 context
                     .print_outcome(&json!({ "schemaVersion": 1, "result": "unpacked", "version": verified.id }), &text)
             }
@@ -98,7 +99,7 @@ impl BundleCommand {
                 let archive = verified.archive;
                 let text = format!(
                     "packed {} into {} ({})\n",
-                    summary(&verified),
+                    summarize(&verified),
                     arguments.bundle.display(),
                     format_size(archive.map_or(0, |(_, len)| len))
                 );
@@ -110,15 +111,6 @@ impl BundleCommand {
             }
         }
     }
-}
-
-fn summary(verified: &VerifiedBundle) -> String {
-    format!(
-        "{}, {}, {}",
-        format_count(verified.site_layout.pages, "page"),
-        format_count(verified.files.len() as u64, "file"),
-        format_size(verified.content_len())
-    )
 }
 
 fn inspection_json(verified: &VerifiedBundle) -> Value {
@@ -147,7 +139,7 @@ fn inspection_text(verified: &VerifiedBundle) -> String {
         format!("kind      {}", verified.kind.name()),
         format!("version   {}", verified.id),
         format!("layout    {}", site_layout.page_layout.name()),
-        format!("content   {}", summary(verified)),
+        format!("content   {}", summarize(verified)),
     ];
     if let Some(wrapper) = site_layout.wrapper() {
         lines.push(format!("wrapper   {}", docwharf_base::error_chain::QuotedName(wrapper)));

@@ -62,7 +62,7 @@ pub(super) struct ConfigInitCommand {
 enum Place {
     /// A virtual machine: an inbox, and lines for the management API
     Vm,
-    /// A container or pod: a volume, and the link in a mounted secret
+    /// A container or pod: a volume, and the key of the API in a mounted secret
     Container,
     /// A host without a network: an inbox
     AirGap,
@@ -90,7 +90,7 @@ impl Place {
         match self {
             Place::Vm => format!("{bundle}, or set [api]; `docwharf doctor{flag}` reports what is missing"),
             Place::Container => {
-                format!("mount the secret with the link; `docwharf doctor{flag}` reports what is missing")
+                format!("set [api] and mount the secret with its key; `docwharf doctor{flag}` reports what is missing")
             }
             Place::AirGap => format!("{bundle}; `docwharf doctor{flag}` reports what is missing"),
             #[cfg(feature = "origin")]

@@ -47,7 +47,6 @@ const DEMO_SITE_FILES: &[(&str, &[u8])] = site![
     "guides/try-it.html",
     "guides/vm.html",
     "index.html",
-    "llms.txt",
     "reference/api.html",
     "reference/commands.html",
     "reference/configuration.html",
@@ -121,7 +120,11 @@ impl DemoCommand {
         // The thread has logged its own error; the agent's result decides the exit code.
         let _ = serving.join();
         origin.close();
-        Ok(result?)
+        result?;
+        drop(folder);
+        let fate = if dir.exists() { "stays" } else { "is removed" };
+        context.print_note(&format!("docwharf: the demo has ended; {} {fate}", dir.display()));
+        Ok(())
     }
 
     fn explain(&self, context: &CommandContext, dir: &Path, site: &str, api: &str) {

@@ -119,7 +119,7 @@ mod tests {
             (CommandFailure::Unavailable(text()), "try again later"),
             (refused().into(), "make the bundle again"),
             (CommandFailure::NotActive(text()), "docwharf stage"),
-            (StoreError::Locked { path: path() }.into(), "docwharf doctor checks disk"),
+            (StoreError::locked(&path()).into(), "docwharf doctor checks disk"),
             (CommandFailure::InputChanged(text()), "run the command again"),
             (CommandFailure::RefusedFile { message: text(), advice: "use the later version" }, "use the later version"),
             (CommandFailure::Bug(text()), "report this line"),

@@ -105,9 +105,9 @@ fn open_target(
             Ok(OpenTarget { version, image, index, markdown })
         }
         SearchTarget::Path(path, seal_options) => {
-            let (version, image, warnings) = seal_unlinked_with_image(&path, &seal_options, &SealProgress::default())?;
-            context.print_warnings(&path.display().to_string(), &warnings);
-            Ok(OpenTarget { version, image, index: None, markdown: None })
+            let bundle = seal_unlinked_with_image(&path, &seal_options, &SealProgress::default())?;
+            context.print_warnings(&path.display().to_string(), &bundle.warnings);
+            Ok(OpenTarget { version: bundle.version, image: bundle.image, index: None, markdown: None })
         }
     }
 }

@@ -41,7 +41,7 @@ use super::failure::CommandFailure;
 use super::interruptible::run_interruptible;
 use super::output::wants_colour;
 use super::search_output::{report_as_text, results_as_text};
-use super::serve::seal_unlinked_with_image;
+use super::serve::{OpenBundle, seal_unlinked_with_image};
 
 /// The longest time to wait for the end of a build after a signal, so that its files are removed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -200,7 +200,8 @@ fn prepare(
             }
             SearchTarget::Path(path, seal_options) => {
                 task_context.progress.set_step("verifying the bundle");
-                let (version, image, _) = seal_unlinked_with_image(path, seal_options, &SealProgress::default())?;
+                let OpenBundle { version, image, .. } =
+                    seal_unlinked_with_image(path, seal_options, &SealProgress::default())?;
                 build_temporary(&version, image, &settings, network, task_context)
             }
         }

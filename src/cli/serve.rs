@@ -24,7 +24,7 @@ use docwharf_site::bundle::folder::FolderReader;
 use docwharf_site::index::ImageIndex;
 use docwharf_site::lookup::AddressSettings;
 use docwharf_site::mapping;
-use docwharf_site::seal::{self, ImageTarget, SealOptions, SealProgress, SealedBundle};
+use docwharf_site::seal::{self, ImageTarget, SealOptions, SealProgress, SealedBundle, VerifiedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::context::{CommandContext, own_program_network};
@@ -93,9 +93,11 @@ impl ServeCommand {
             config.as_ref().map_or_else(BundleLimits::default, |config| config.sync_settings.seal_options.limits);
         let seal_options = SealOptions::new(limits);
         let snapshot = BundleSnapshot::read(&self.path);
-        let (version, image, warnings) = progress::run_with_progress(context, "verifying", |progress| {
-            seal_unlinked_with_image(&self.path, &seal_options, progress)
-        })?;
+        let OpenBundle { version, image, warnings, summary } =
+            progress::run_with_progress(context, "verifying", |progress| {
+                seal_unlinked_with_image(&self.path, &seal_options, progress)
+            })?;
+        context.print_note(&format!("docwharf: {}: version {}, {summary}", self.path.display(), version.id.short()));
         context.print_warnings(&self.path.display().to_string(), &warnings);
         if let Some(rule_warning) = version.describe_rule_faults() {
             context.print_warnings(&self.path.display().to_string(), &[rule_warning]);
@@ -138,7 +140,9 @@ impl ServeCommand {
         if let Some(log) = log {
             log.finish();
         }
-        Ok(result?)
+        result?;
+        context.print_note("docwharf: serving has ended");
+        Ok(())
     }
 
     /// Returns the settings of the search: those of the configuration, with the option in place of `search.inject`.
@@ -196,11 +200,11 @@ fn watch(
             continue;
         }
         match seal_unlinked_with_image(path, seal_options, &SealProgress::default()) {
-            Ok((version, image, warnings)) => {
+            Ok(OpenBundle { version, image, warnings, summary }) => {
                 for warning in warnings.into_iter().chain(version.describe_rule_faults()) {
                     tracing::warn!("{warning}");
                 }
-                tracing::info!("{} has changed: version {}", path.display(), version.id.short());
+                tracing::info!("{} has changed: version {}, {summary}", path.display(), version.id.short());
                 let id = version.id;
                 site.set_version(version);
                 search_index.update_version(id, image);
@@ -212,22 +216,42 @@ fn watch(
     }
 }
 
+/// Returns the number of pages and files of a bundle, and its size, for people.
+pub(super) fn summarize(verified: &VerifiedBundle) -> String {
+    format!(
+        "{}, {}, {}",
+        format_count(verified.site_layout.pages, "page"),
+        format_count(verified.files.len() as u64, "file"),
+        format_size(verified.content_len())
+    )
+}
+
+/// A bundle that was sealed into a file without a name.
+pub(super) struct OpenBundle {
+    pub(super) version: SealedVersion,
+    /// The open image, for other processes to read.
+    pub(super) image: File,
+    pub(super) warnings: Vec<String>,
+    /// The number of its pages and files, and its size, for people.
+    summary: String,
+}
+
 /// Seals a bundle into a temporary file without a name, and opens it. Returns the version and its warnings.
 pub(super) fn seal_unlinked(
     path: &Path,
     seal_options: &SealOptions,
     progress: &SealProgress,
 ) -> Result<(SealedVersion, Vec<String>), CommandFailure> {
-    let (version, _, warnings) = seal_unlinked_with_image(path, seal_options, progress)?;
-    Ok((version, warnings))
+    let bundle = seal_unlinked_with_image(path, seal_options, progress)?;
+    Ok((bundle.version, bundle.warnings))
 }
 
-/// Seals a bundle like [`seal_unlinked`], and returns the open image as well, for other processes to read.
+/// Seals a bundle like [`seal_unlinked`], and returns the open image as well.
 pub(super) fn seal_unlinked_with_image(
     path: &Path,
     seal_options: &SealOptions,
     progress: &SealProgress,
-) -> Result<(SealedVersion, File, Vec<String>), CommandFailure> {
+) -> Result<OpenBundle, CommandFailure> {
     let bundle = seal::seal(path, &ImageTarget::Unlinked(std::env::temp_dir()), seal_options, progress)?;
     let SealedBundle { mut verified, image, image_len, .. } = bundle;
     if verified.archive.is_some() {
@@ -242,12 +266,8 @@ pub(super) fn seal_unlinked_with_image(
     let index = ImageIndex::decode(verified.encode_index(image_len), image_len, verified.id);
     let index = index.map_err(|error| map_error()(std::io::Error::other(error)))?;
     let image_file = image.try_clone().map_err(map_error())?;
-    let image = mapping::map_image(image).map_err(map_error())?;
-    tracing::debug!(
-        "version {}: {}, {}",
-        verified.id.short(),
-        format_count(verified.site_layout.pages, "page"),
-        format_size(verified.content_len())
-    );
-    Ok((SealedVersion::new(verified.id, image, index), image_file, verified.warnings))
+    let mapped = mapping::map_image(image).map_err(map_error())?;
+    let summary = summarize(&verified);
+    let version = SealedVersion::new(verified.id, mapped, index);
+    Ok(OpenBundle { version, image: image_file, warnings: verified.warnings, summary })
 }

@@ -167,6 +167,12 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
     if let Some(error) = &status.config_error {
         line("config", format!("not taken over: {error}"));
     }
+    let restart_keys = status.daemon.as_ref().map_or(&[][..], |daemon| &daemon.restart_keys);
+    if !restart_keys.is_empty() {
+        let (has, values) = if restart_keys.len() == 1 { ("has", "value") } else { ("have", "values") };
+        let keys = restart_keys.join(", ");
+        line("restart", format!("{keys} {has} changed: restart docwharf to apply the new {values}"));
+    }
     lines.iter().fold(String::new(), |mut all, (name, text)| {
         let _ = writeln!(all, "{name:11}{}", OneLine(text));
         all
@@ -216,7 +222,7 @@ fn describe_codings(codings: &status::PrecompressedStatus) -> String {
     let mut all: Vec<String> = codings.made.iter().map(describe).collect();
     match &codings.error {
         Some(error) => all.push(format!("not made: {error}")),
-        None if !codings.ready => all.push(format!("the forms of {} are being made", codings.version.short())),
+        None if !codings.ready => all.push(format!("compressed copies of {} are being made", codings.version.short())),
         None => {}
     }
     all.join("; ")
@@ -246,7 +252,7 @@ fn describe_recording(recording: &status::RecordingStatus) -> String {
     let [clicks, views] = [(*clicks, "click"), (*views, "view")].map(|(n, noun)| format_count(n, noun));
     let note = error.as_ref().map_or_else(String::new, |error| format!("; not recorded at the moment: {error}"));
     let moved = damaged_file.as_ref().map_or_else(String::new, |file| format!("; damaged, now {}", file.display()));
-    format!("{searches}, {clicks}, {views}; {dropped} dropped; {}{moved}{note}", format_size(*bytes))
+    format!("{searches}, {clicks}, {views}; {dropped} lost; {}{moved}{note}", format_size(*bytes))
 }
 
 /// Describes the delivery of what is recorded in words.
@@ -269,28 +275,43 @@ fn describe_delivery(delivery: &status::DeliveryStatus) -> String {
     text
 }
 
+/// Describes a source. That of an API, `BASE-URL#DOMAIN` ([`ApiSource::name`]), names the domain first. The URL of a
+/// link has no fragment here.
+///
+/// [`ApiSource::name`]: docwharf_agent::sync::ApiSource::name
+fn describe_source(source: &str) -> String {
+    match source.rsplit_once('#').filter(|_| source.starts_with("http")) {
+        Some((base, domain)) => format!("{domain} through {base}"),
+        None => source.to_owned(),
+    }
+}
+
 /// Adds the lines about the source: the last attempt to sync, advice if it failed, and the job in progress.
 fn add_source_lines(status: &status::StoreStatus, line: &mut impl FnMut(&'static str, String)) {
     if let Some(source) = &status.source {
-        line("source", source.clone());
+        line("source", describe_source(source));
+    } else if let Some(ways) = status.ways_without_source() {
+        line("source", format!("none: {ways}"));
     }
+    let is_checking = status.daemon.as_ref().is_some_and(|now| now.doing.is_some() && now.doing_error.is_none());
     if let Some(attempt) = &status.last_attempt {
         let saw = attempt.saw.as_ref().map_or_else(String::new, |saw| format!("; found: {saw}"));
         line("last check", format!("{} {}{saw}", attempt.time, attempt.result));
-        if let Some(error) = &attempt.error {
+        // A check in progress may have got past the error of the last one.
+        if let Some(error) = attempt.error.as_ref().filter(|_| !is_checking) {
             let times =
                 if attempt.failures > 1 { format!(" ({} times in a row)", attempt.failures) } else { String::new() };
             line("error", format!("{error}{times}"));
         }
     }
-    if let Some(advice) = &status.advice {
+    if let Some(advice) = status.advice.as_ref().filter(|_| !is_checking) {
         line("next step", advice.clone());
     }
-    if let Some(why) = status
-        .why
-        .as_ref()
-        .filter(|_| status.last_attempt.as_ref().is_none_or(|a| a.saw.as_ref() != status.why.as_ref()))
-    {
+    let is_said = |why: &String| {
+        status.ways_without_source().is_some()
+            || status.last_attempt.as_ref().is_some_and(|attempt| attempt.saw.as_ref() == Some(why))
+    };
+    if let Some(why) = status.why.as_ref().filter(|why| !is_said(why)) {
         line("why", why.clone());
     }
     if let Some(job) = &status.job {

@@ -33,7 +33,7 @@ use super::publish::check_publish;
 use super::rules::{check_rules, redirects_file};
 use super::search::{SearchConfig, check_search};
 use super::serving::{check_codings, check_hosts, check_settings};
-use super::store_path::{outside_store, store_path};
+use super::store_path::{outside_store, store_path, without_parent_steps};
 use super::store_space;
 use super::sync_settings::check_sync_settings;
 use super::tls::{TlsSettings, check_tls};
@@ -195,7 +195,8 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
     }
     let threads = checker.number("sync.threads").map(|n| n as usize);
     let store = store_path(&mut checker, &base_of);
-    let inbox = checker.parsed("sync.inbox", |text| outside_store(base_of("sync.inbox").join(text), &store));
+    let inbox = checker
+        .parsed("sync.inbox", |text| outside_store(without_parent_steps(&base_of("sync.inbox").join(text)), &store));
     let scrub = store_space::check_scrub(&mut checker);
     let tls = check_tls(&mut checker, &base_of);
     let log = check_log(&mut checker, &base_of);
@@ -384,6 +385,16 @@ mod tests {
         assert_eq!(scrub(""), Some(Duration::from_hours(7 * 24)));
         assert_eq!(scrub("[store]\nscrub = \"10m\"\n"), Some(Duration::from_mins(10)));
         assert_eq!(scrub("[store]\nscrub = \"0s\"\n"), None);
+    }
+
+    #[test]
+    fn the_path_of_the_inbox_has_no_parent_steps_through_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("etc")).unwrap();
+        let mut raw = WrittenConfig::default();
+        raw.read_toml("[sync]\ninbox = \"../inbox\"\n", Path::new("c.toml"));
+        let config = check(&raw, &folder.path().join("etc")).unwrap();
+        assert_eq!(config.inbox, Some(folder.path().join("inbox")));
     }
 
     #[test]

@@ -13,6 +13,8 @@ use super::written_value::{ConfigValue, WrittenValue};
 
 /// The maximum number of mistakes in a file that a key names that are reported.
 const MAX_REPORTED_MISTAKES: usize = 10;
+/// The longest value that a message quotes, in characters.
+const MAX_QUOTED_CHARS: usize = 80;
 
 /// Values by key: those of a configuration, or those of one row of a list.
 pub(super) trait WrittenValues {
@@ -123,7 +125,7 @@ impl<V: WrittenValues> ValueChecker<'_, V> {
         let words = self.raw.value_type(key);
         self.parsed(key, |text| {
             let found = values.iter().find(|(word, _)| *word == text);
-            found.map(|(_, value)| *value).ok_or_else(|| message_for_words(words))
+            found.map(|(_, value)| *value).ok_or_else(|| message_for_words(words, text))
         })
     }
 
@@ -170,11 +172,12 @@ impl<V: WrittenValues> ValueChecker<'_, V> {
 }
 
 /// Returns the message for a value that is none of these words.
-fn message_for_words(words: Option<ValueType>) -> String {
+fn message_for_words(words: Option<ValueType>, text: &str) -> String {
     let Some(ValueType::Word(words)) = words else { return String::new() };
+    let text: String = text.chars().take(MAX_QUOTED_CHARS).collect();
     let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
     match quoted.split_last() {
-        Some((last, before)) => format!("{} or {last} is needed", before.join(", ")),
+        Some((last, before)) => format!("{} or {last} is needed, not {text:?}", before.join(", ")),
         None => String::new(),
     }
 }

@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_wrong_type_or_address_of_a_deployment_is_one_line_that_names_its_key() {
         for (line, expected) in [
-            ("type = \"offline\"", "type: \"client-hosted\", \"cloud\" or \"air-gapped\" is needed"),
+            ("type = \"offline\"", "type: \"client-hosted\", \"cloud\" or \"air-gapped\" is needed, not \"offline\""),
             ("type = \"\"", "type: it is empty"),
             ("allow = 5", "allow: a text or a list of texts is needed"),
             (

@@ -256,7 +256,10 @@ mod tests {
             (&long, "search.selectors: a selector of 501 characters; at most 500 are allowed"),
             ("[search]\nselectors = [\"a\\nb\"]\n", "search.selectors: \"a\\nb\" is not a CSS selector"),
             (&patterns, "search.exclude: 1001 items; at most 1000 are allowed"),
-            ("[search]\ninject = \"perhaps\"\n", "search.inject: \"auto\", \"always\" or \"never\" is needed"),
+            (
+                "[search]\ninject = \"perhaps\"\n",
+                "search.inject: \"auto\", \"always\" or \"never\" is needed, not \"perhaps\"",
+            ),
             ("[search]\nparallel = 0\n", "search.parallel: a whole number from 1 to 256 is needed"),
             ("[search]\nsynonyms = \"\"\n", "search.synonyms: it is empty"),
         ];

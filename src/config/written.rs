@@ -13,6 +13,9 @@ use super::problem::{ConfigPlace, ConfigProblem};
 use super::systemd_credentials::SystemdCredentials;
 use super::written_value::{ConfigValue, TableRow, WrittenValue};
 
+/// The longest part of the text that a message about syntax quotes.
+const MAX_QUOTED_NAME_BYTES: usize = 80;
+
 /// All values as written.
 #[derive(Debug)]
 pub struct WrittenConfig {
@@ -87,7 +90,7 @@ impl WrittenConfig {
         if let Some(error) = errors.first() {
             // Text around a mistake of syntax may be read wrongly, so only that mistake is reported.
             let offset = error.span().map_or(0, |span| span.start);
-            let message = format!("this is not TOML: {}", error.message().replace('\n', ", "));
+            let message = format!("this is not TOML: {}", describe_syntax_error(error, text));
             self.problems = vec![ConfigProblem { place: place(offset), message }];
         }
     }
@@ -235,6 +238,18 @@ pub fn variable_name(key: &str) -> String {
     name
 }
 
+/// Describes a mistake of syntax. The messages of the parser for the two most frequent ones do not name the key, or are
+/// hard to understand.
+fn describe_syntax_error(error: &toml::de::Error, text: &str) -> String {
+    let written = error.span().and_then(|span| text.get(span)).unwrap_or_default().trim();
+    let is_name = !written.is_empty() && written.len() <= MAX_QUOTED_NAME_BYTES && !written.contains('\n');
+    match error.message() {
+        "duplicate key" if is_name => format!("{written} is written twice; keep one"),
+        message if message.starts_with("string values must be quoted") => "a text must be in quotes".to_owned(),
+        message => message.replace('\n', ", "),
+    }
+}
+
 fn unknown_key(name: &str, known: impl Iterator<Item = &'static str>) -> String {
     format!("there is no key {name}{}", suggest_nearest(name, known.map(str::to_owned)))
 }
@@ -246,9 +261,18 @@ fn wrong_kind(name: &str, value: &DeValue<'_>) -> String {
 fn suggest_nearest(name: &str, known: impl Iterator<Item = String>) -> String {
     let scored = known.map(|key| (strsim::damerau_levenshtein(name, &key), key));
     match scored.min() {
-        Some((distance, key)) if distance <= 4 => format!("; did you mean {key}?"),
+        Some((distance, key)) if distance <= max_distance(name).max(max_distance(&key)) => {
+            format!("; did you mean {key}?")
+        }
         _ => String::new(),
     }
+}
+
+/// Returns the largest distance of a similar name: half of its last part, because the sections agree in most names, and
+/// at most 4.
+fn max_distance(name: &str) -> usize {
+    let last = name.rsplit(['.', '_']).next().unwrap_or(name);
+    (last.chars().count() / 2).min(4)
 }
 
 #[cfg(test)]
@@ -288,6 +312,7 @@ mod tests {
     #[test]
     fn unknown_key_suggests_only_a_similar_key_and_a_section_is_not_a_value() {
         for (text, expected) in [
+            ("[server]\nbad = 1\n", "c.toml:2:1: there is no key server.bad"),
             // Four changes are near, five are not.
             ("[sync]\nkeepwxyz = 1\n", "c.toml:2:1: there is no key sync.keepwxyz; did you mean sync.keep?"),
             ("[sync]\nkeepvwxyz = 1\n", "c.toml:2:1: there is no key sync.keepvwxyz"),
@@ -313,6 +338,17 @@ mod tests {
         let found = problems("[sever]\nlisten = 1\n[sync]\nkeep = = 3\n");
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("c.toml:4:") && found[0].contains(": this is not TOML: "), "{found:?}");
+    }
+
+    #[test]
+    fn message_about_syntax_names_a_key_that_is_written_twice_and_asks_for_quotes() {
+        for (text, expected) in [
+            ("[sync]\nkeep = 1\n[sync]\nkeep = 2\n", "c.toml:3:2: this is not TOML: sync is written twice; keep one"),
+            ("[sync]\nkeep = 1\nkeep = 2\n", "c.toml:3:1: this is not TOML: keep is written twice; keep one"),
+            ("[store]\npath = /srv/docs\n", "c.toml:2:8: this is not TOML: a text must be in quotes"),
+        ] {
+            assert_eq!(problems(text), [expected], "{text}");
+        }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! A configuration that has mistakes leaves the previous one in force. Keys that need a restart keep their previous
 //! value, with a warning at each reload.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::config::tls::TlsSettings;
 use docwharf_agent::analytics::key_file::AnalyticsKeyFile;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
-use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
+use docwharf_agent::sync::file_watch::{ChangedFiles, FileWatch, WatchedKind};
 use docwharf_agent::sync::scheduler::CheckTiming;
 use docwharf_agent::sync::{BundleLocation, SyncSettings};
 use docwharf_base::error_chain::{ErrorChain, OneLine};
@@ -38,6 +37,8 @@ pub(super) struct LiveConfiguration {
     in_force: Arc<ArcSwap<SyncSettings>>,
     /// The mistakes of the last configuration, if it was refused.
     error: Option<String>,
+    /// The keys whose last value waits for a restart.
+    restart_keys: Vec<&'static str>,
     watch: FileWatch,
 }
 
@@ -46,7 +47,7 @@ impl LiveConfiguration {
     pub(super) fn new(config_inputs: ConfigInputs, config: Config) -> LiveConfiguration {
         let watch = FileWatch::new(watched_files(&config_inputs, &config));
         let in_force = Arc::new(ArcSwap::from_pointee(sync_settings_for_tasks(&config)));
-        LiveConfiguration { config_inputs, config, in_force, error: None, watch }
+        LiveConfiguration { config_inputs, config, in_force, error: None, restart_keys: Vec::new(), watch }
     }
 
     /// Returns the configuration in force.
@@ -74,13 +75,18 @@ impl LiveConfiguration {
         self.error.as_deref()
     }
 
-    /// Waits until a watched file has changed; returns the kinds of those that have. It is cancel safe.
-    pub(super) async fn changed(&mut self) -> BTreeSet<WatchedKind> {
+    /// Returns the keys that have changed, but keep their value until a restart.
+    pub(super) fn restart_keys(&self) -> &[&'static str] {
+        &self.restart_keys
+    }
+
+    /// Waits until a watched file has changed; returns those that have, by kind. It is cancel safe.
+    pub(super) async fn changed(&mut self) -> ChangedFiles {
         self.watch.changed().await
     }
 
-    /// Returns the kinds of the watched files that have changed since the last comparison.
-    pub(super) fn compare_files(&mut self) -> BTreeSet<WatchedKind> {
+    /// Returns the watched files that have changed since the last comparison, by kind.
+    pub(super) fn compare_files(&mut self) -> ChangedFiles {
         self.watch.compare()
     }
 
@@ -96,6 +102,7 @@ impl LiveConfiguration {
             Ok(new) => {
                 self.error = None;
                 let (config, change) = ConfigChange::between(&self.config, new);
+                self.restart_keys.clone_from(&change.restart_keys);
                 for key in &change.restart_keys {
                     tracing::warn!("{key} has changed, which needs a restart");
                 }

@@ -7,7 +7,6 @@
 //! The state of the loop has one part for each subject. A part owns its fields and changes them in its own file; this
 //! file only passes results from one part to the next.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,11 +25,11 @@ use crate::config::inputs::ConfigInputs;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::SyncError;
 use docwharf_agent::sync::activation::SyncReport;
-use docwharf_agent::sync::file_watch::WatchedKind;
+use docwharf_agent::sync::file_watch::{ChangedFiles, WatchedKind};
 use docwharf_agent::sync::inbox::InboxFile;
 use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::scheduler::ClockReading;
-use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 use docwharf_serve::tls::ServerTls;
@@ -94,7 +93,7 @@ type TaskEnd = Result<FinishedTask, oneshot::error::RecvError>;
 /// The event that has woken the main loop.
 enum MainLoopEvent {
     Hangup,
-    FilesChanged(BTreeSet<WatchedKind>),
+    FilesChanged(ChangedFiles),
     TaskEnd(Box<TaskEnd>),
     SyncTimer,
     InboxTimer,
@@ -168,7 +167,7 @@ impl MainLoop {
             self.waiting_site.serve_waiting(self.writer.store(), self.configuration.sync_settings()).await;
             match self.next_event(&mut hangup, &mut commands, &mut faults).await {
                 MainLoopEvent::Hangup => self.handle_hangup(),
-                MainLoopEvent::FilesChanged(kinds) => self.handle_file_changes(&kinds),
+                MainLoopEvent::FilesChanged(changed) => self.handle_file_changes(&changed),
                 MainLoopEvent::TaskEnd(end) => self.handle_task_end(*end).await?,
                 MainLoopEvent::SyncTimer => self.pending.handle_timer(ClockReading::now()),
                 MainLoopEvent::InboxTimer => self.scan_inbox(),
@@ -188,7 +187,7 @@ impl MainLoop {
         let is_idle = self.running.is_none();
         tokio::select! {
             _ = hangup.recv() => MainLoopEvent::Hangup,
-            kinds = self.configuration.changed() => MainLoopEvent::FilesChanged(kinds),
+            changed = self.configuration.changed() => MainLoopEvent::FilesChanged(changed),
             end = wait_for_task(&mut self.running) => MainLoopEvent::TaskEnd(Box::new(end)),
             () = sleep_until(sync_timer), if is_idle => MainLoopEvent::SyncTimer,
             () = sleep_until(inbox_timer.unwrap_or_else(far_future)), if inbox_timer.is_some() => MainLoopEvent::InboxTimer,
@@ -248,6 +247,7 @@ impl MainLoop {
             failures: self.pending.failures(),
             is_inbox_open: self.inbox.is_open(),
             inbox: self.inbox.state(),
+            restart_keys: self.configuration.restart_keys(),
             config_error: self.configuration.error(),
             certificate_problem: self.listeners.certificate_problem(SystemTime::now()),
         });
@@ -258,7 +258,7 @@ impl MainLoop {
         self.reporter.begin_reload();
         self.served.reopen_log();
         // The files are about to be read: later changes are compared with their current state.
-        if self.configuration.compare_files().contains(&WatchedKind::Inbox) {
+        if self.configuration.compare_files().contains_key(&WatchedKind::Inbox) {
             self.inbox.scan_soon(Instant::now());
         }
         match self.reload() {
@@ -274,30 +274,28 @@ impl MainLoop {
 
     /// Handles changes of watched files that no event has reported yet.
     pub(super) fn read_changed_files(&mut self) {
-        let kinds = self.configuration.compare_files();
-        if !kinds.is_empty() {
-            self.handle_file_changes(&kinds);
+        let changed = self.configuration.compare_files();
+        if !changed.is_empty() {
+            self.handle_file_changes(&changed);
         }
     }
 
-    fn handle_file_changes(&mut self, kinds: &BTreeSet<WatchedKind>) {
-        if kinds.contains(&WatchedKind::Settings) {
-            tracing::info!(
-                "the link to the bundle, the synonyms, the configuration, the API key, a CA certificate or the redirects \
-                 file has changed"
-            );
+    fn handle_file_changes(&mut self, changed: &ChangedFiles) {
+        if let Some(files) = changed.get(&WatchedKind::Settings) {
+            let names = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
+            tracing::info!("changed: {}; reading the configuration and its files again", OneLine(&names));
             if self.reload().is_some() {
                 self.cancel_task();
                 self.pending.handle_changed_settings();
             }
         }
-        if kinds.contains(&WatchedKind::Certificate) {
+        if changed.contains_key(&WatchedKind::Certificate) {
             self.reload_certificate();
         }
-        if kinds.contains(&WatchedKind::Bundle) {
+        if changed.contains_key(&WatchedKind::Bundle) {
             self.pending.request_check_now(SyncTrigger::RegularCheck);
         }
-        if kinds.contains(&WatchedKind::Inbox) {
+        if changed.contains_key(&WatchedKind::Inbox) {
             self.scan_inbox();
         }
     }

@@ -59,6 +59,8 @@ pub(super) struct MainLoopView<'a> {
     pub(super) is_inbox_open: bool,
     /// The state of the inbox, if one is configured.
     pub(super) inbox: Option<InboxState>,
+    /// The keys of the configuration that keep their value until a restart.
+    pub(super) restart_keys: &'a [&'static str],
     /// The mistakes of the last configuration, if it was refused.
     pub(super) config_error: Option<&'a str>,
     /// The problem of the certificate, if there is one.
@@ -125,6 +127,8 @@ impl Reporter {
             snapshot.next_check = view.next_check.filter(|_| is_awaited && view.running.is_none());
             snapshot.progress = view.running.map(|(_, progress)| Arc::clone(progress));
             snapshot.failures = view.failures;
+            snapshot.restart_keys.clear();
+            snapshot.restart_keys.extend_from_slice(view.restart_keys);
             snapshot.inbox.clone_from(&view.inbox);
         });
     }
@@ -271,6 +275,7 @@ mod tests {
             failures: 0,
             is_inbox_open: false,
             inbox: None,
+            restart_keys: &[],
             config_error: None,
             certificate_problem: None,
         }

@@ -37,7 +37,7 @@ pub(super) fn check(store: Option<&Path>, dates: &[ServerDate]) -> DoctorCheck {
             );
             DoctorCheck::error(CHECK_NAME, found, CLOCK_ADVICE)
         }
-        _ => DoctorCheck::ok(CHECK_NAME, format!("{}; compared with no other clock", format_unix_seconds(now))),
+        _ => DoctorCheck::ok(CHECK_NAME, format!("{}; not checked: no server sent its time", format_unix_seconds(now))),
     }
 }
 
@@ -85,5 +85,8 @@ mod tests {
             assert!(check.status == status && check.found.starts_with(found), "{seconds:?}: {check:?}");
             assert_eq!(check.advice.as_deref(), (status != CheckStatus::Ok).then_some(CLOCK_ADVICE), "{seconds:?}");
         }
+        let unchecked = check(None, &[]);
+        assert_eq!(unchecked.status, CheckStatus::Ok);
+        assert!(unchecked.found.ends_with("; not checked: no server sent its time"), "{unchecked:?}");
     }
 }

@@ -115,7 +115,7 @@ pub(super) async fn check_network(config: &Config) -> NetworkResults {
     let mut results = NetworkResults::default();
     let targets = targets(config);
     if targets.is_empty() {
-        results.checks.push(DoctorCheck::ok("names", "no requests are sent over the network"));
+        results.checks.push(DoctorCheck::ok("names", "not needed: no requests are sent over the network"));
         return results;
     }
     let unresolved = results.check_names(config, &targets).await;
@@ -319,6 +319,17 @@ fn judge_api_response(host: &str, response: &ApiProbeResponse) -> DoctorCheck {
 mod tests {
     use super::super::check::CheckStatus::{Error, Ok as Good, Warning};
     use super::*;
+    use crate::config::inputs::ConfigInputs;
+
+    #[tokio::test]
+    async fn without_an_address_the_check_of_names_says_that_it_is_not_needed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let config_path = Some(file.path().to_owned());
+        let config = ConfigInputs { config_path, ignores_environment: true, ..ConfigInputs::default() }.load().unwrap();
+        let checks = check_network(&config).await.checks;
+        let found: Vec<&str> = checks.iter().map(|check| check.found.as_str()).collect();
+        assert_eq!(found, ["not needed: no requests are sent over the network"]);
+    }
 
     #[test]
     fn api_key_check_accepts_only_api_responses_and_its_advice_depends_on_the_status() {

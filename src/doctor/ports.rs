@@ -3,12 +3,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use socket2::{Domain, Socket, Type};
 
 use crate::config::checked::Config;
+use docwharf_agent::store::lock_holder;
 
 use super::check::DoctorCheck;
 use super::checked_user::{CheckedUser, ServiceUser};
@@ -114,20 +113,6 @@ fn bind(address: SocketAddr) -> io::Result<()> {
         socket.set_only_v6(true)?;
     }
     socket.bind(&address.into())
-}
-
-/// Returns the process that has locked the store, from the kernel's list of locks (proc(5)). Trying to lock it would
-/// block a process that wants the lock.
-pub(super) fn lock_holder(root: &Path) -> Option<u32> {
-    let inode = std::fs::metadata(root.join("lock")).ok()?.ino().to_string();
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let is_exclusive = words.next() == Some("FLOCK") && words.next().is_some() && words.next() == Some("WRITE");
-        let pid = words.next()?.parse().ok()?;
-        let file = words.next()?;
-        (is_exclusive && file.rsplit(':').next() == Some(&inode)).then_some(pid)
-    })
 }
 
 #[cfg(test)]

@@ -46,7 +46,11 @@ pub(super) fn check(config: &Config) -> DoctorCheck {
             routes.push(route);
         }
     }
-    let routes = if routes.is_empty() { "no requests are sent over the network".to_owned() } else { routes.join(", ") };
+    let routes = if routes.is_empty() {
+        "not needed: no requests are sent over the network".to_owned()
+    } else {
+        routes.join(", ")
+    };
     DoctorCheck::ok(CHECK_NAME, format!("{} set; {routes}", set.join(", ")))
 }
 

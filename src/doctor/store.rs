@@ -3,12 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use docwharf_agent::store::{StoreError, VersionStore};
+use docwharf_agent::store::{StoreError, VersionStore, lock_holder};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::format_count;
 
 use super::check::DoctorCheck;
-use super::ports;
 
 const CHECK_NAME: &str = "store";
 
@@ -60,7 +59,7 @@ pub(super) fn check(root: &Path) -> Vec<DoctorCheck> {
     }
     if checks.is_empty() {
         let active = record.active.map_or_else(|| "none active".to_owned(), |id| format!("{} active", id.short()));
-        let writer = ports::lock_holder(root).map_or_else(String::new, |pid| format!("; in use by pid {pid}"));
+        let writer = lock_holder(root).map_or_else(String::new, |pid| format!("; in use by pid {pid}"));
         let versions = format_count(versions.len() as u64, "version");
         checks.push(DoctorCheck::ok(CHECK_NAME, format!("{}: {versions}, {active}{writer}", root.display())));
     }

@@ -382,10 +382,11 @@ fn pruning_keeps_the_active_the_previous_and_all_labelled_versions() {
 fn a_second_writer_of_a_store_fails_with_a_message_about_the_lock() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
-    let _daemon = host.run();
+    let daemon = host.run();
     let store = host.path("store");
     let error = docwharf::store::writer::StoreWriter::open(&store, Duration::ZERO).unwrap_err();
-    assert!(error.to_string().contains("is locked by another docwharf"), "{error}");
+    let expected = format!("is locked by another docwharf, process {}: try again", daemon.pid());
+    assert!(error.to_string().contains(&expected), "{error}");
     // Readers take no lock.
     assert_eq!(host.status()["schemaVersion"], 1);
 }

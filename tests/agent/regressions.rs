@@ -375,7 +375,9 @@ fn signal_is_kept_when_a_changed_key_cancels_its_sync() {
         log_text(&host).contains(&format!("waiting for the export job {FIRST_JOB}"))
     });
     host.put("key", format!("{KEY}\n"));
-    until("the change of the key", || log_text(&host).contains("the redirects file has changed"));
+    until("the change of the key", || {
+        log_text(&host).contains(&format!("changed: {}; reading", host.path("key").display()))
+    });
     let polls = upstream.count(UpstreamCall::Poll);
     until("polls after it", || upstream.count(UpstreamCall::Poll) > polls + 2);
     upstream.publish(bundle("two"));
@@ -536,7 +538,7 @@ fn run_serves_a_refused_bundle_after_the_exceeded_limit_is_raised() {
 
 /// How many times the daemon has logged a changed file of its configuration.
 fn noticed_changes(host: &Host) -> usize {
-    log_text(host).matches("the configuration, the API key, a CA certificate or the redirects file has changed").count()
+    log_text(host).matches("; reading the configuration and its files again").count()
 }
 
 /// Changes an irrelevant key of the configuration until the daemon has noticed more than `times` changes.

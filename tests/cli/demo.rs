@@ -29,9 +29,13 @@ fn demo_folder(temporary: &std::path::Path) -> Option<PathBuf> {
 // Regression: `docwharf demo` continued to run after its terminal was closed.
 #[test]
 fn demo_serves_a_changed_page_records_history_and_removes_its_folder_on_sighup() {
-    let (_dir, mut daemon, temporary) = start_demo(&[]);
+    let (dir, mut daemon, temporary) = start_demo(&[]);
     until_done_in_background("the site", || http::get(&daemon.address, "/").status == 200);
     assert!(http::get(&daemon.address, "/guides/try-it").text().contains("<h1"));
+    // The list for assistants is the one that docwharf makes, so its links lead to the demo.
+    until_done_in_background("llms.txt", || http::get(&daemon.address, "/llms.txt").status == 200);
+    let list = http::get(&daemon.address, "/llms.txt").text();
+    assert!(list.contains("/guides/try-it") && !list.contains("docs.example.com"), "{list}");
     let folder = demo_folder(&temporary).expect("the demo's folder");
     let page = folder.join("site/guides/try-it.html");
     let text = std::fs::read_to_string(&page).unwrap();
@@ -46,15 +50,19 @@ fn demo_serves_a_changed_page_records_history_and_removes_its_folder_on_sighup()
     daemon.signal("HUP");
     assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     assert!(std::fs::read_dir(&temporary).unwrap().next().is_none(), "the folder is removed");
+    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    assert!(log.ends_with(&format!("docwharf: the demo has ended; {} is removed\n", folder.display())), "{log}");
 }
 
 #[test]
 fn demo_with_keep_leaves_its_folder() {
-    let (_dir, mut daemon, temporary) = start_demo(&["--keep"]);
+    let (dir, mut daemon, temporary) = start_demo(&["--keep"]);
     until_done_in_background("the site", || http::get(&daemon.address, "/").status == 200);
     daemon.signal("INT");
     assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     let folder = demo_folder(&temporary).expect("the demo's folder");
+    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    assert!(log.ends_with(&format!("docwharf: the demo has ended; {} stays\n", folder.display())), "{log}");
     let mode = std::fs::metadata(folder.join("key")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "the key is for its owner alone");
     let status =

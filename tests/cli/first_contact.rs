@@ -53,7 +53,11 @@ fn each_short_configuration_of_a_host_loads_and_serves_a_bundle_from_its_inbox()
 fn the_short_configuration_of_a_container_loads_and_serves_the_bundle_of_the_mounted_link() {
     let folder = temporary_folder();
     let text = init(folder.path(), "container");
-    assert!(text.contains("bundleUrlFile = \"/run/secrets/bundle-url\""), "{text}");
+    let (before, link) = text.split_once("#[staticExport]").expect("a link instead of [api]");
+    let (before, _) = before.split_once("[api]").expect("the API");
+    let with_link = format!("{before}[staticExport]{}", link.replace("\n#", "\n"));
+    assert!(with_link.contains("\nbundleUrlFile = \"/run/secrets/bundle-url\""), "{with_link}");
+    std::fs::write(folder.path().join("container.toml"), with_link).unwrap();
     let mut command = run_command(folder.path(), "container");
     command.env_remove("DOCWHARF_SYNC__INBOX").env("DOCWHARF_ADMIN__LISTEN", "127.0.0.1:0");
     command.env("DOCWHARF_STATIC_EXPORT__BUNDLE_URL_FILE", folder.path().join("bundle-url"));

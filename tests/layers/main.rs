@@ -7,6 +7,7 @@ mod container;
 mod cycles;
 mod debian_package;
 mod documents;
+mod first_configurations;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -377,6 +377,9 @@ fn requests_that_cannot_be_answered_are_refused() {
 fn questions_are_limited_by_client_by_day_and_by_number_at_a_time() {
     let question = r#"{"question":"bowline"}"#;
     let site = AskSite::start([ChatReply::text("x [1]")], "perMinute = 2", "");
+    // A question that cannot be answered does not count.
+    let long = format!(r#"{{"question":"{}"}}"#, "x".repeat(1001));
+    assert_eq!(["{", r#"{"question":" "}"#, &long].map(|body| site.post(body, &[]).status), [400; 3]);
     assert_eq!([(); 3].map(|()| site.post(question, &[]).status), [200, 200, 429]);
     assert_eq!(site.post(question, &[]).header("retry-after"), Some("60"));
     let site = AskSite::start([ChatReply::text("x [1]")], "perDay = 2", "");

@@ -510,7 +510,7 @@ fn run_applies_changed_publish_settings_and_retries_failed_publications() {
     until("the version is published", || published_front_page(&host) == "one");
     // Publishing is turned off. The published version stays.
     host.configure(&config_with_publish(""));
-    until("the change is noticed", || daemon.log().contains("the redirects file has changed"));
+    until("the change is noticed", || daemon.log().contains("reading the configuration and its files again"));
     drop_into_inbox(&host, "b.zip", &site_members("two"));
     until("the second is active", || daemon.log().matches("is active").count() == 1);
     assert_eq!(published_front_page(&host), "one");

@@ -48,7 +48,11 @@ fn a_stop_of_serve_in_a_build_removes_its_folder() {
     let is_empty = || fs::read_dir(host.path("tmp")).unwrap().next().is_none();
     let mut command = docwharf();
     command.arg("serve").arg(host.path("bundle.zip")).args(["--listen", "127.0.0.1:0"]);
+    command.stderr(File::create(host.path("messages")).unwrap());
     let mut daemon = Daemon::start(command.env("TMPDIR", host.path("tmp")));
+    let content = host.ok(&["bundle", "verify", host.path("bundle.zip").to_str().unwrap()]).stdout;
+    let (_, content) = content.split_once('(').unwrap();
+    let content = content.trim_end().trim_end_matches(')');
     assert_eq!(search(&daemon, "bowline").status, 503);
     until_done_in_background("the build has begun", || index_process(daemon.pid()).is_some() && !is_empty());
     let process = index_process(daemon.pid());
@@ -56,6 +60,11 @@ fn a_stop_of_serve_in_a_build_removes_its_folder() {
     assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     process.into_iter().for_each(wait_for_end_of);
     assert!(is_empty());
+    // A wrong archive is noticed by its size, and the end of the server is said.
+    let messages = fs::read_to_string(host.path("messages")).unwrap();
+    let (first, last) = (messages.lines().next().unwrap(), messages.lines().last().unwrap());
+    assert!(first.contains("bundle.zip: version ") && first.ends_with(content), "{messages}");
+    assert_eq!(last, "docwharf: serving has ended");
 }
 
 #[test]

@@ -107,6 +107,21 @@ impl FileLock {
     }
 }
 
+/// Returns the process that holds an exclusive lock on the file at `path`, from the kernel's list of locks (proc(5)).
+/// `None` if there is none, or if it is in another PID namespace. Nothing waits: trying to lock the file would block a
+/// process that wants the lock.
+pub fn find_lock_holder(path: &Path) -> Option<u32> {
+    let inode = std::fs::metadata(path).ok()?.ino().to_string();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let is_exclusive = words.next() == Some("FLOCK") && words.next().is_some() && words.next() == Some("WRITE");
+        let pid: u32 = words.next()?.parse().ok()?;
+        let file = words.next()?;
+        (is_exclusive && pid > 0 && file.rsplit(':').next() == Some(&inode)).then_some(pid)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;

@@ -61,12 +61,23 @@ impl RequestRate {
         let max_requests = u16::try_from(max_requests).unwrap_or(u16::MAX);
         self.table.lock().counter(is_ipv6, network, seconds as u32).allow(max_requests)
     }
+
+    /// Returns whether [`RequestRate::allow`] would refuse a request of this client at this time.
+    fn is_used_up(&self, address: IpAddr, seconds: u64, max_requests: u32) -> bool {
+        let (is_ipv6, network) = network_of(address);
+        u32::from(self.table.lock().requests(is_ipv6, network, seconds as u32)) >= max_requests.min(u16::MAX.into())
+    }
 }
 
 impl RequestRate {
     /// Counts a request of a client now and returns whether it is allowed: at most `max_requests` in a minute.
     pub(crate) fn allow_now(&self, address: IpAddr, max_requests: u32) -> bool {
         self.allow(address, now_unix_seconds().cast_unsigned(), max_requests)
+    }
+
+    /// Returns whether the window of a client has no request left now, without counting one.
+    pub(crate) fn is_used_up_now(&self, address: IpAddr, max_requests: u32) -> bool {
+        self.is_used_up(address, now_unix_seconds().cast_unsigned(), max_requests)
     }
 }
 
@@ -78,13 +89,29 @@ impl fmt::Debug for RequestRate {
 }
 
 impl CounterTable {
+    /// Returns the index of the first counter in the set of a client.
+    fn first_of_set(&self, is_ipv6: bool, network: u64) -> usize {
+        let sets = MAX_CLIENTS / SET_COUNTERS;
+        (self.hasher.hash_one((is_ipv6, network)) as usize % sets) * SET_COUNTERS
+    }
+
+    /// Returns the number of requests of a client in its current window.
+    fn requests(&self, is_ipv6: bool, network: u64, now: u32) -> u16 {
+        let first = self.first_of_set(is_ipv6, network);
+        // Before the first request, there are no counters.
+        let own = self
+            .counters
+            .get(first..first + SET_COUNTERS)
+            .and_then(|set| set.iter().find(|counter| counter.is_of(is_ipv6, network)));
+        own.filter(|counter| counter.age(now) < WINDOW_SECONDS).map_or(0, |counter| counter.requests)
+    }
+
     /// Returns the counter of a client in its current window.
     fn counter(&mut self, is_ipv6: bool, network: u64, now: u32) -> &mut RequestCounter {
         if self.counters.is_empty() {
             self.counters = vec![RequestCounter::default(); MAX_CLIENTS];
         }
-        let sets = MAX_CLIENTS / SET_COUNTERS;
-        let first = (self.hasher.hash_one((is_ipv6, network)) as usize % sets) * SET_COUNTERS;
+        let first = self.first_of_set(is_ipv6, network);
         let set = &mut self.counters[first..first + SET_COUNTERS];
         let own = set.iter().position(|counter| counter.is_of(is_ipv6, network));
         // Free counters are the oldest.
@@ -157,6 +184,16 @@ mod tests {
         let allow = |max_requests| rate.allow(address("192.0.2.1"), 5, max_requests);
         assert!(allow(1) && !allow(1) && allow(2) && !allow(2));
         assert_eq!((0..70_000).filter(|_| allow(u32::MAX)).count(), usize::from(u16::MAX) - 2);
+    }
+
+    #[test]
+    fn a_window_is_used_up_exactly_while_it_allows_no_request_and_that_is_not_counted() {
+        let rate = RequestRate::default();
+        let is_used_up = |seconds, max_requests| rate.is_used_up(address("192.0.2.1"), seconds, max_requests);
+        assert!(!is_used_up(5, 1) && !is_used_up(5, 1), "no request was counted");
+        assert!(rate.allow(address("192.0.2.1"), 5, 1));
+        assert!(is_used_up(64, 1) && !is_used_up(64, 2) && !is_used_up(65, 1));
+        assert!(!rate.is_used_up(address("192.0.2.2"), 5, 1));
     }
 
     #[test]

@@ -101,3 +101,17 @@ fn a_daemon_that_waits_for_a_first_bundle_in_its_inbox_has_that_as_the_next_step
     sync_settings.bundle = Some(BundleLocation::File(PathBuf::from("/bundle.zip")));
     assert_eq!(advice(&empty, &sync_settings, &inbox), None, "the source is checked");
 }
+
+#[test]
+fn a_link_file_that_cannot_be_read_is_the_next_step_after_a_failure() {
+    let mut sync_settings = SyncSettings::default();
+    let doctor = "`docwharf doctor` checks what it needs, `docwharf sync` tries it at once";
+    assert_eq!(advice_after_failure(Some(&sync_settings), false), doctor);
+    assert_eq!(advice_after_failure(None, true), format!("it is tried again automatically; {doctor}"));
+    let (file, error) = (PathBuf::from("/run/link"), "it is empty".to_owned());
+    sync_settings.bundle = Some(BundleLocation::Unreadable { file, error });
+    for (has_daemon, then) in [(true, "docwharf reads it again when it changes"), (false, "then `docwharf sync`")] {
+        let expected = format!("put the link into /run/link; {then}");
+        assert_eq!(advice_after_failure(Some(&sync_settings), has_daemon), expected);
+    }
+}

@@ -25,7 +25,7 @@ fn status_output_has_a_line_for_each_field_that_is_set() {
     let waits = |how: &str| json!({ "version": two, "waits": how, "next": "N" });
     let gate = |version: &str| json!({ "version": version, "time": "T", "passed": false, "refused": "R" });
     let attempt = |saw: &str, failures: u32| json!({ "time": "T", "result": "failed", "saw": saw, "error": "E", "failures": failures });
-    let cases: [(serde_json::Value, &[&str]); 27] = [
+    let cases: [(serde_json::Value, &[&str]); 30] = [
         (json!({}), &[]),
         (json!({ "active": one }), &["active     111111111111"]),
         (json!({ "active": one, "activePresent": true, "activeSince": "T" }), &["active     111111111111 since T"]),
@@ -57,6 +57,12 @@ fn status_output_has_a_line_for_each_field_that_is_set() {
             ],
         ),
         (json!({ "source": "U", "nextLook": "T" }), &["source     U", "next check T"]),
+        (
+            json!({ "source": "https://a.example/v1#docs.example" }),
+            &["source     docs.example through https://a.example/v1"],
+        ),
+        (json!({ "source": "/srv/a#b.zip" }), &["source     /srv/a#b.zip"]),
+        (json!({ "why": "no source is configured: W" }), &["source     none: W"]),
         (json!({ "lastAttempt": { "time": "T", "result": "held" } }), &["last check T held"]),
         (json!({ "lastAttempt": attempt("S", 1) }), &["last check T failed; found: S", "error      E"]),
         (
@@ -106,7 +112,7 @@ fn status_output_describes_the_state_of_the_running_daemon() {
         let rest = json!({ "to": "O", "refusedBatches": 0, "refusedCounts": 0, "undeliveredSearches": 0 });
         join_objects(join_objects(numbers, &rest), &more)
     };
-    let cases: [(serde_json::Value, &[&str]); 32] = [
+    let cases: [(serde_json::Value, &[&str]); 34] = [
         (json!({}), &[]),
         (json!({ "addresses": ["a", "b"] }), &["serving    a", "serving    b"]),
         (json!({ "admin": ["a"], "staged": ["b"] }), &["admin      a", "staged at  b"]),
@@ -143,7 +149,10 @@ fn status_output_describes_the_state_of_the_running_daemon() {
                  not certain)"],
         ),
         (json!({ "codings": forms(true, &[2, 1], None) }), &["codings    br for 2 files (5 B); br for 1 file (5 B)"]),
-        (json!({ "codings": forms(false, &[], None) }), &["codings    the forms of 111111111111 are being made"]),
+        (
+            json!({ "codings": forms(false, &[], None) }),
+            &["codings    compressed copies of 111111111111 are being made"],
+        ),
         (json!({ "codings": forms(false, &[], Some("E")) }), &["codings    not made: E"]),
         (json!({ "search": search(json!({})) }), &["search     the index of 111111111111 is being built"]),
         (
@@ -160,15 +169,15 @@ fn status_output_describes_the_state_of_the_running_daemon() {
         ),
         (
             json!({ "analytics": recording(412, None) }),
-            &["analytics  412 searches, 97 clicks, 5960 views; 0 dropped; 3.1 MB"],
+            &["analytics  412 searches, 97 clicks, 5960 views; 0 lost; 3.1 MB"],
         ),
         (
             json!({ "analytics": recording(1, Some("E")) }),
-            &["analytics  1 search, 97 clicks, 5960 views; 0 dropped; 3.1 MB; not recorded at the moment: E"],
+            &["analytics  1 search, 97 clicks, 5960 views; 0 lost; 3.1 MB; not recorded at the moment: E"],
         ),
         (
             json!({ "analytics": join_objects(recording(1, None), &json!({ "damagedFile": "/s/f" })) }),
-            &["analytics  1 search, 97 clicks, 5960 views; 0 dropped; 3.1 MB; damaged, now /s/f"],
+            &["analytics  1 search, 97 clicks, 5960 views; 0 lost; 3.1 MB; damaged, now /s/f"],
         ),
         (
             json!({ "delivery": delivery(json!({})) }),
@@ -191,6 +200,14 @@ fn status_output_describes_the_state_of_the_running_daemon() {
             &["served     222222222222, because the active version cannot be served; the log has the reason"],
         ),
         (json!({ "doing": "D" }), &["doing      D"]),
+        (
+            json!({ "needsRestart": ["server.listen"] }),
+            &["restart    server.listen has changed: restart docwharf to apply the new value"],
+        ),
+        (
+            json!({ "needsRestart": ["server.listen", "tls.hsts"] }),
+            &["restart    server.listen, tls.hsts have changed: restart docwharf to apply the new values"],
+        ),
         (json!({ "doing": "D", "doingError": "E" }), &["doing      D; E"]),
     ];
     for (more, expected) in cases {
@@ -214,5 +231,24 @@ fn without_a_daemon_the_next_step_is_a_first_version_if_the_store_is_empty() {
         (true, false, None, "`docwharf import BUNDLE`, or set a source or an inbox; then `docwharf run`"),
     ] {
         assert_eq!(start_advice("docwharf run", is_empty, has_source, inbox), expected);
+    }
+}
+
+#[test]
+fn the_error_of_the_last_check_is_not_shown_while_the_next_one_runs_without_an_error() {
+    let attempt = json!({ "time": "T", "result": "failed", "error": "E", "failures": 1 });
+    let failed = json!({ "active": "1".repeat(64), "lastAttempt": attempt, "nextStep": "N" });
+    for (doing, expected) in [
+        (json!({}), &["error      E", "next step  N"][..]),
+        (json!({ "doing": "D" }), &["doing      D"]),
+        (json!({ "doing": "D", "doingError": "F" }), &["error      E", "next step  N", "doing      D; F"]),
+    ] {
+        let daemon = json!({
+            "pid": 7, "version": "1", "started": "T", "addresses": [], "failures": 1, "served": "1".repeat(64)
+        });
+        let status = join_objects(failed.clone(), &json!({ "daemon": join_objects(daemon, &doing) }));
+        let found = lines(&status, None, None);
+        let first = found.iter().position(|line| line == "last check T failed").unwrap();
+        assert_eq!(found[first + 1..], *expected, "{doing}");
     }
 }

@@ -162,7 +162,7 @@ pub(super) const SYNC: Section = Section {
             name: "sync.inbox",
             value_type: ValueType::Path,
             example: "\"inbox\"",
-            help: "a drop folder",
+            help: "the inbox, a folder: bundles that are put there are imported",
             comment: "A folder: bundles in it are imported, then moved to accepted/ or, with the reason, \
                       to rejected/. No default.",
             ..KEY

@@ -12,7 +12,7 @@ pub(super) const STORE: Section = Section {
             value_type: ValueType::Path,
             default: "\"/var/lib/docwharf\"",
             default_note: "`$STATE_DIRECTORY`, else `/var/lib/docwharf`",
-            help: "versions; only its user and group can read them",
+            help: "versions; only its user and group can read them, and with `UMask=0077`, as in the units, its user and root alone",
             comment: "Default: $STATE_DIRECTORY, else this.",
             ..KEY
         },

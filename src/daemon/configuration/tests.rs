@@ -1,5 +1,7 @@
 //! Tests of the configuration of a running daemon and of its changes.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 const TLS: &str = "[tls]\ncertFile = \"/tls/cert\"\nkeyFile = \"/tls/key\"\n";
@@ -163,6 +165,28 @@ fn reload_applies_to_running_tasks_and_an_invalid_file_keeps_the_old_configurati
     put("[sync]\nkeep = 2\n");
     assert!(live.reload().is_some_and(|change| !change.is_different));
     assert_eq!((keep(&live), live.error()), ((2, 2), None));
+}
+
+#[test]
+fn a_key_that_waits_for_a_restart_is_known_until_its_old_value_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.toml");
+    let put = |text: &str| std::fs::write(&path, text).unwrap();
+    put("[server]\nlisten = \"127.0.0.1:1\"\n");
+    let config_inputs =
+        ConfigInputs { config_path: Some(path.clone()), ignores_environment: true, ..ConfigInputs::default() };
+    let config = config_inputs.load().unwrap_or_else(|problems| panic!("{problems:?}"));
+    let mut live = LiveConfiguration::new(config_inputs, config);
+    assert!(live.restart_keys().is_empty());
+    for (text, expected) in [
+        ("[server]\nlisten = \"127.0.0.1:2\"\n", &["server.listen"][..]),
+        ("a mistake", &["server.listen"]),
+        ("[server]\nlisten = \"127.0.0.1:1\"\n", &[]),
+    ] {
+        put(text);
+        live.reload();
+        assert_eq!(live.restart_keys(), expected, "{text}");
+    }
 }
 
 #[test]

@@ -54,6 +54,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 
 use docwharf_base::directory::{Directory, EntryKind};
+use docwharf_base::durable::find_lock_holder;
 use docwharf_base::model::units::format_size;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::mapping::SealedFile;
@@ -78,10 +79,12 @@ pub enum StoreError {
         source: io::Error,
     },
     /// Another process holds the lock.
-    #[error("the store {} is locked by another docwharf: try again when it is done, or stop it; `docwharf doctor` names its process", path.display())]
+    #[error("the store {} is locked by {}: try again when it is done, or stop it", path.display(), describe_holder(*holder))]
     Locked {
         /// The store's directory.
         path: PathBuf,
+        /// The process that holds the lock; `None` if it cannot be seen from here, as that of another container.
+        holder: Option<u32>,
     },
     /// The record cannot be parsed, or its checksum is wrong.
     #[error("the record {} is damaged; the next sync or start makes it again from versions, receipts and history", path.display())]
@@ -152,6 +155,24 @@ impl StoreError {
     /// Wraps an I/O error: `doing` is a verb, `path` the file or directory of the operation.
     pub fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
         move |source| StoreError::Io { doing, path: path.to_owned(), source }
+    }
+
+    /// Returns the error for a folder whose lock another process holds.
+    pub fn locked(folder: &Path) -> StoreError {
+        StoreError::Locked { path: folder.to_owned(), holder: lock_holder(folder) }
+    }
+}
+
+/// Returns the process that has locked the store at `root`, or another folder with a lock; `None` if there is none, or
+/// if it cannot be seen from here.
+pub fn lock_holder(root: &Path) -> Option<u32> {
+    find_lock_holder(&root.join("lock"))
+}
+
+fn describe_holder(holder: Option<u32>) -> String {
+    match holder {
+        Some(pid) => format!("another docwharf, process {pid}"),
+        None => "another docwharf, which may run in another container".to_owned(),
     }
 }
 

@@ -81,7 +81,7 @@ impl StoreWriter {
             );
             lock = acquire(timeout)?;
         }
-        let lock = lock.ok_or_else(|| StoreError::Locked { path: root.to_owned() })?;
+        let lock = lock.ok_or_else(|| StoreError::locked(root))?;
         for dir in ["versions", "receipts", "staging", "downloads"] {
             owner::remove_access_of_others(&store.folder(dir)?);
         }

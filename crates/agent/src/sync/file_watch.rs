@@ -5,7 +5,7 @@
 //! ignored. A poll detects changes that no event reports: network file systems, links to other directories, a machine
 //! without free inotify watches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,9 @@ pub enum WatchedKind {
     /// The inbox: it is scanned.
     Inbox,
 }
+
+/// Files that have changed, by kind.
+pub type ChangedFiles = BTreeMap<WatchedKind, BTreeSet<PathBuf>>;
 
 /// The state of a file, for comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,8 +120,8 @@ impl FileWatch {
         *self = next;
     }
 
-    /// Waits until a file has changed; returns the kinds of those that have. It is cancel safe.
-    pub async fn changed(&mut self) -> BTreeSet<WatchedKind> {
+    /// Waits until a file has changed; returns those that have, by kind. It is cancel safe.
+    pub async fn changed(&mut self) -> ChangedFiles {
         loop {
             // Both times are fields, so that they survive when the future is dropped and created again.
             if self.compare_after_event.is_none()
@@ -138,14 +141,14 @@ impl FileWatch {
         }
     }
 
-    /// Returns the kinds of the files that have changed since the last comparison.
-    pub fn compare(&mut self) -> BTreeSet<WatchedKind> {
-        let mut changed = BTreeSet::new();
+    /// Returns the files that have changed since the last comparison, by kind.
+    pub fn compare(&mut self) -> ChangedFiles {
+        let mut changed = ChangedFiles::new();
         for (kind, path, state) in &mut self.files {
             let new_state = read_file_state(*kind, path);
             if new_state != *state {
                 *state = new_state;
-                changed.insert(*kind);
+                changed.entry(*kind).or_default().insert(path.clone());
             }
         }
         changed
@@ -191,6 +194,10 @@ mod tests {
 
     use super::*;
 
+    fn compare_kinds(watch: &mut FileWatch) -> BTreeSet<WatchedKind> {
+        watch.compare().into_keys().collect()
+    }
+
     fn set_time(path: &Path, second: u64) {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
         std::fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
@@ -209,22 +216,22 @@ mod tests {
             ]);
             let bundle = BTreeSet::from([WatchedKind::Bundle]);
             let expected = |is_changed: bool| if is_changed { bundle.clone() } else { BTreeSet::new() };
-            assert_eq!(watch.compare(), expected(false), "{size}: it does not exist yet");
+            assert_eq!(compare_kinds(&mut watch), expected(false), "{size}: it does not exist yet");
             write(b'x', size);
             set_time(&path, 1000);
-            assert_eq!(watch.compare(), expected(true), "{size}: created");
-            assert_eq!(watch.compare(), expected(false), "{size}: reported once");
+            assert_eq!(compare_kinds(&mut watch), expected(true), "{size}: created");
+            assert_eq!(compare_kinds(&mut watch), expected(false), "{size}: reported once");
             set_time(&path, 2000);
-            assert_eq!(watch.compare(), expected(is_large), "{size}: touched");
+            assert_eq!(compare_kinds(&mut watch), expected(is_large), "{size}: touched");
             write(b'y', size);
             set_time(&path, 2000);
-            assert_eq!(watch.compare(), expected(!is_large), "{size}: overwritten, with the same time");
+            assert_eq!(compare_kinds(&mut watch), expected(!is_large), "{size}: overwritten, with the same time");
             write(b'y', size + 1);
             set_time(&path, 2000);
-            assert_eq!(watch.compare(), expected(true), "{size}: longer");
+            assert_eq!(compare_kinds(&mut watch), expected(true), "{size}: longer");
             std::fs::remove_file(&path).unwrap();
-            assert_eq!(watch.compare(), expected(true), "{size}: removed");
-            assert_eq!(watch.compare(), expected(false), "{size}");
+            assert_eq!(compare_kinds(&mut watch), expected(true), "{size}: removed");
+            assert_eq!(compare_kinds(&mut watch), expected(false), "{size}");
         }
     }
 
@@ -235,7 +242,7 @@ mod tests {
         let mut watch = FileWatch::new(vec![(WatchedKind::Inbox, dir.path().to_owned())]);
         let mut assert_changed = |expected: bool, case: &str| {
             let kinds = if expected { BTreeSet::from([WatchedKind::Inbox]) } else { BTreeSet::new() };
-            assert_eq!(watch.compare(), kinds, "{case}");
+            assert_eq!(compare_kinds(&mut watch), kinds, "{case}");
         };
         assert_changed(false, "empty");
         std::fs::write(&path, "one").unwrap();
@@ -272,13 +279,13 @@ mod tests {
         assert!(!watch.covers(&[(WatchedKind::Bundle, kept.clone())]), "it is watched as another kind");
         watch.rewatch(next.clone());
         assert!(watch.covers(&next) && !watch.covers(&[(WatchedKind::Settings, old.clone())]));
-        assert_eq!(watch.compare(), BTreeSet::from([WatchedKind::Settings]));
+        assert_eq!(compare_kinds(&mut watch), BTreeSet::from([WatchedKind::Settings]));
         std::fs::write(&old, "three").unwrap();
-        assert_eq!(watch.compare(), BTreeSet::new(), "it is not watched any more");
+        assert_eq!(compare_kinds(&mut watch), BTreeSet::new(), "it is not watched any more");
         std::fs::write(&kept, "three").unwrap();
         std::fs::write(&new, "three").unwrap();
         assert_eq!(
-            watch.compare(),
+            compare_kinds(&mut watch),
             BTreeSet::from([WatchedKind::Settings, WatchedKind::Certificate, WatchedKind::Bundle])
         );
     }

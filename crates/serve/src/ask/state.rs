@@ -82,7 +82,12 @@ impl AskState {
         self.in_force.load().is_some()
     }
 
-    /// Counts a request of a client; returns false if it has sent too many.
+    /// Returns whether a client has no question left in this minute. It counts nothing.
+    pub(crate) fn is_client_limited(&self, client: IpAddr, per_minute: u32) -> bool {
+        self.client_rate.is_used_up_now(client, per_minute)
+    }
+
+    /// Counts a question of a client; returns false if it has sent too many.
     pub(crate) fn allows_client(&self, client: IpAddr, per_minute: u32) -> bool {
         self.client_rate.allow_now(client, per_minute)
     }

@@ -83,12 +83,18 @@ pub(super) fn check_ask_request(context: &RequestContext<'_>) -> Option<Result<A
         let error = "questions are not answered for the host of this request; the log of docwharf has the reason";
         return Some(Err(refuse(site, AskOutcome::Forbidden, StatusCode::FORBIDDEN, error)));
     }
-    if !site.ask.allows_client(context.client().address, in_force.settings.per_minute.get()) {
-        let error = "too many questions from this network address; try again in a minute";
-        let response = refuse(site, AskOutcome::RateLimited, StatusCode::TOO_MANY_REQUESTS, error);
-        return Some(Err(with_retry_after(response, RATE_RETRY_SECONDS)));
+    // A question is counted after its body was read, if it can be answered. A client without one left sends no body.
+    if site.ask.is_client_limited(context.client().address, in_force.settings.per_minute.get()) {
+        return Some(Err(refuse_limited(site)));
     }
     Some(Ok(AskRequest { in_force, start: Instant::now() }))
+}
+
+/// Refuses a question of a client that has sent too many.
+fn refuse_limited(site: &Site) -> Response<ResponseBody> {
+    let error = "too many questions from this network address; try again in a minute";
+    let response = refuse(site, AskOutcome::RateLimited, StatusCode::TOO_MANY_REQUESTS, error);
+    with_retry_after(response, RATE_RETRY_SECONDS)
 }
 
 /// Runs a future as a task until a deadline, also while the body that it makes is not polled because its client does
@@ -132,6 +138,9 @@ impl AskRequest {
         let question = ReaderQuestion::parse(body.as_ref(), settings.max_question.get())
             .map_err(|fault| refuse(site, AskOutcome::Invalid, StatusCode::BAD_REQUEST, &fault.to_string()))?;
         drop(body);
+        if !site.ask.allows_client(context.client().address, settings.per_minute.get()) {
+            return Err(refuse_limited(site));
+        }
         let version = context.shared_version().ok_or_else(|| fixed_responses::no_version(false))?;
         // Search or ask may have been turned off since the check.
         let search_settings = site.search.settings().ok_or_else(|| fixed_responses::file_not_found(false))?;

@@ -97,7 +97,7 @@ impl ApiStateDirectory {
         let (lock_path, budget_path) = (self.folder.path().join("lock"), self.folder.path().join(BUDGET_FILE));
         let lock =
             FileLock::acquire_in(&self.folder, "lock", LOCK_TIMEOUT).map_err(StoreError::io("lock", &lock_path))?;
-        let _lock = lock.ok_or_else(|| StoreError::Locked { path: self.folder.path().to_owned() })?;
+        let _lock = lock.ok_or_else(|| StoreError::locked(self.folder.path()))?;
         let mut budgets = match self.read_budget_file() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BudgetFile::default(),
             result => result.map_err(StoreError::io("read", &budget_path))?,
