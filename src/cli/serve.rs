@@ -97,7 +97,7 @@ impl ServeCommand {
             progress::run_with_progress(context, "verifying", |progress| {
                 seal_unlinked_with_image(&self.path, &seal_options, progress)
             })?;
-        context.print_note(&format!("docwharf: {}: version {}, {summary}", self.path.display(), version.id.short()));
+        let introduction = format!("docwharf: {}: version {}, {summary}", self.path.display(), version.id.short());
         context.print_warnings(&self.path.display().to_string(), &warnings);
         if let Some(rule_warning) = version.describe_rule_faults() {
             context.print_warnings(&self.path.display().to_string(), &[rule_warning]);
@@ -135,7 +135,7 @@ impl ServeCommand {
                 }
             });
         }
-        let result = daemon::serve(site.into(), listeners);
+        let result = daemon::serve(site.into(), listeners, || context.print_note(&introduction));
         search_index.stop();
         if let Some(log) = log {
             log.finish();

@@ -75,7 +75,7 @@ pub fn origin(
             }
         });
     }
-    let result = serve_in(&runtime, Arc::clone(origin).into(), listeners, hangup == OriginHangup::Stop);
+    let result = serve_in(&runtime, Arc::clone(origin).into(), listeners, hangup == OriginHangup::Stop, || ());
     tracing::info!("stopping; tasks in progress are abandoned");
     stop.send_replace(true);
     origin.close();

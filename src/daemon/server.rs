@@ -57,24 +57,31 @@ async fn wait_for_hangup(signal: Option<&mut Signal>) {
     }
 }
 
-/// Implements the command `serve`: answers requests with `service` until a stop signal arrives.
-pub fn serve(service: ListenerService, listeners: Vec<HttpListener>) -> Result<(), DaemonError> {
+/// Implements the command `serve`: answers requests with `service` until a stop signal arrives. `introduce` is called
+/// before the addresses are printed, once nothing can prevent the start any more.
+pub fn serve(
+    service: ListenerService,
+    listeners: Vec<HttpListener>,
+    introduce: impl FnOnce(),
+) -> Result<(), DaemonError> {
     let runtime = build_runtime()?;
-    let result = serve_in(&runtime, service, listeners, true);
+    let result = serve_in(&runtime, service, listeners, true, introduce);
     runtime.shutdown_background();
     result
 }
 
-/// Answers requests on this runtime until a stop signal arrives.
+/// Answers requests on this runtime until a stop signal arrives. `introduce` is as for [`serve`].
 pub(super) fn serve_in(
     runtime: &tokio::runtime::Runtime,
     service: ListenerService,
     listeners: Vec<HttpListener>,
     hangup: bool,
+    introduce: impl FnOnce(),
 ) -> Result<(), DaemonError> {
     runtime.block_on(async {
         let mut signals = StopSignals::new(hangup)?;
         let (stop, stopped) = watch::channel(false);
+        introduce();
         announce(&urls(&listeners));
         let server = tokio::spawn(listener::serve(listeners, service, stopped));
         tokio::pin!(server);

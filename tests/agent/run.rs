@@ -1218,7 +1218,7 @@ fn run_with_probes_never_activates_a_version_withdrawn_by_the_source() {
         until("the first version is the newest one again", || newest(&host) == one);
         if !is_hold {
             host.change(key, relaxed);
-            until("the change is noticed", || host.log().contains("the configuration, the API key, a CA certificate"));
+            until("the change is noticed", || host.log().contains("reading the configuration and its files again"));
         }
         host.ok(&["release"]);
         let probes = upstream.count(UpstreamCall::Probe);
