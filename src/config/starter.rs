@@ -1,6 +1,6 @@
 //! Short configurations to begin with, one for each kind of place: `docwharf config init --for`. Each of them is valid
 //! and runs as it is, but that for a container needs an API and the secret with its key, and that for an origin its
-//! folder. Those for a VM and a container have the keys of README.md.
+//! folder. That for a container has the keys of README.md.
 
 /// A configuration for a virtual machine with the package or the systemd unit.
 pub const VM: &str = include_str!("starter/vm.toml");
@@ -18,6 +18,7 @@ mod tests {
 
     use super::*;
     use crate::config::checked::check;
+    use crate::config::systemd_credentials::SystemdCredentials;
     use crate::config::written::WrittenConfig;
 
     #[test]
@@ -40,8 +41,9 @@ mod tests {
         let text = lines.filter(|line| !line.starts_with(' ')).collect::<Vec<_>>().join("\n");
         let mut raw = WrittenConfig::default();
         raw.read_toml(&text, Path::new("c.toml"));
+        raw.credentials = SystemdCredentials::Passed("/run/credentials/docwharf.service".into());
         let config = check(&raw, Path::new("/etc/docwharf")).unwrap_or_else(|problems| panic!("{problems:?}"));
         let key = config.sync_settings.api.map(|api| api.api_key.name());
-        assert_eq!(key.as_deref(), Some("/etc/docwharf/api-key (api.keyFile)"));
+        assert_eq!(key.as_deref(), Some("/run/credentials/docwharf.service/api-key"));
     }
 }
