@@ -111,15 +111,29 @@ impl FileLock {
 /// `None` if there is none, or if it is in another PID namespace. Nothing waits: trying to lock the file would block a
 /// process that wants the lock.
 pub fn find_lock_holder(path: &Path) -> Option<u32> {
-    let inode = std::fs::metadata(path).ok()?.ino().to_string();
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let is_exclusive = words.next() == Some("FLOCK") && words.next().is_some() && words.next() == Some("WRITE");
-        let pid: u32 = words.next()?.parse().ok()?;
-        let file = words.next()?;
-        (is_exclusive && pid > 0 && file.rsplit(':').next() == Some(&inode)).then_some(pid)
-    })
+    let metadata = std::fs::metadata(path).ok()?;
+    parse_lock_holder(&std::fs::read_to_string("/proc/locks").ok()?, metadata.dev(), metadata.ino())
+}
+
+/// Finds the holder of an exclusive lock in the kernel's list. Files of two file systems can have the same inode, so the
+/// device counts, too. Btrfs and overlay file systems have a device number (with the major number 0) in the list that
+/// differs from the one of their files: there, only one lock with this inode is taken for it.
+fn parse_lock_holder(locks: &str, device: u64, inode: u64) -> Option<u32> {
+    let holders: Vec<(&str, u32)> = locks
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let is_exclusive = words.next() == Some("FLOCK") && words.next().is_some() && words.next() == Some("WRITE");
+            let pid: u32 = words.next()?.parse().ok()?;
+            let (found_device, found_inode) = words.next()?.rsplit_once(':')?;
+            (is_exclusive && pid > 0 && found_inode.parse() == Ok(inode)).then_some((found_device, pid))
+        })
+        .collect();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let own = format!("{major:02x}:{minor:02x}");
+    let exact = holders.iter().find(|(found, _)| *found == own);
+    let only = holders.first().filter(|(found, _)| holders.len() == 1 && major == 0 && found.starts_with("00:"));
+    exact.or(only).map(|&(_, pid)| pid)
 }
 
 #[cfg(test)]
@@ -215,5 +229,35 @@ mod tests {
             drop(FileLock::acquire(&path, Duration::ZERO).unwrap());
             assert_eq!(mode(&path), new, "{old:o}");
         }
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_found_by_device_and_inode() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 fe:00:12 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 12 fe:10:12 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 13 fe:10:12 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 14 fe:00:12 0 EOF\n\
+                     4: FLOCK  ADVISORY  READ 15 fe:00:13 0 EOF\n\
+                     5: FLOCK  ADVISORY  WRITE 0 fe:00:14 0 EOF\n\
+                     6: FLOCK  ADVISORY  WRITE 16 00:1b:15 0 EOF\n";
+        for (major, minor, inode, expected) in [
+            (0xfe, 0x10, 12, Some(12)),
+            (0xfe, 0, 12, Some(14)),
+            (0xfe, 0x20, 12, None),
+            (0, 0x20, 12, None),
+            (0xfe, 0, 13, None),
+            (0xfe, 0, 14, None),
+            (0, 0x1b, 15, Some(16)),
+            (0, 0x2a, 15, Some(16)),
+            (8, 1, 15, None),
+        ] {
+            let device = rustix::fs::makedev(major, minor);
+            assert_eq!(parse_lock_holder(locks, device, inode), expected, "{major:x}:{minor:x}:{inode}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(find_lock_holder(&path), None, "nobody holds it");
+        assert_eq!(find_lock_holder(&dir.path().join("none")), None);
     }
 }

@@ -5,7 +5,8 @@
 //!   [`system`] implements for the real system. `export_job`, which continues an unfinished export job after a restart,
 //!   and `bundle_download` are parts of [`run`].
 //! - [`ingest`] verifies, seals and commits a bundle; [`disk_space`] frees the space for it. [`streaming_seal`] seals a
-//!   bundle while it is downloaded. [`known_bundles`] finds bundles that need not be downloaded again.
+//!   bundle while it is downloaded. [`known_bundles`] finds bundles that need not be downloaded again; [`local_source`]
+//!   checks a file that is the source.
 //! - [`activation`] activates the target version, if [`activation_decision`] and the [`gate`] allow it, and
 //!   prunes. [`waiting`] decides which version waits, and for what.
 //! - [`import`] imports a bundle by command or from the inbox. [`record_recovery`] recovers a lost record.
@@ -29,6 +30,7 @@ pub mod inbox;
 pub mod incoming_bundle;
 pub mod ingest;
 pub mod known_bundles;
+pub mod local_source;
 pub mod open;
 pub mod operator;
 pub mod plan;

@@ -4,7 +4,6 @@
 //! be cancelled whenever it waits, and at each page that the gate reads.
 
 use std::cell::{Cell, RefCell};
-use std::fs::Metadata;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,10 +42,11 @@ use super::environment::{CallResult, KnownBundle, SyncEnvironment};
 use super::incoming_bundle::IncomingBundle;
 use super::ingest::{IngestedBundle, ingest_bundle, note_offered_again};
 use super::known_bundles::find_known_bundles;
+use super::local_source::bundle_file_metadata;
 use super::plan::{BundleFileState, SyncTrigger};
 use super::record_recovery::read_record;
 use super::streaming_seal::StreamingSeal;
-use super::{BundleLocation, SyncError, SyncSettings, disk_space, run};
+use super::{SyncError, SyncSettings, disk_space, run};
 
 /// Upper bound of a probe's body in bytes; a larger one is an error.
 const MAX_PROBE_BYTES: usize = 8 * 1024 * 1024;
@@ -203,32 +203,6 @@ impl SystemEnvironment<'_> {
         self.api = Some(api.clone());
         Ok((api, source.domain.clone()))
     }
-}
-
-/// Checks whether the bundle, or the file with the link to it, is on this machine, if it has to be. It opens no
-/// connection. With an API, the bundle may come from there.
-pub fn check_local_source(sync_settings: &SyncSettings) -> Result<(), SyncError> {
-    if !sync_settings.enabled || sync_settings.api.is_some() {
-        return Ok(());
-    }
-    match &sync_settings.bundle {
-        Some(BundleLocation::Unreadable { error, .. }) => Err(SyncError::UnusableSetting(error.clone())),
-        Some(BundleLocation::File(path)) => bundle_file_metadata(path, sync_settings.bundle_key()).map(drop),
-        Some(BundleLocation::Link(_)) | None => Ok(()),
-    }
-}
-
-fn bundle_file_metadata(path: &Path, key: &'static str) -> Result<Metadata, SyncError> {
-    let missing = |source| SyncError::Missing { path: path.to_owned(), key, source };
-    let metadata = std::fs::metadata(path).map_err(missing)?;
-    if metadata.is_dir() {
-        return Err(SyncError::IsFolder { path: path.to_owned(), key });
-    }
-    if !metadata.is_file() {
-        // Opening a named pipe waits for a writer, perhaps for ever.
-        return Err(missing(regular_file::not_regular_error(metadata.file_type())));
-    }
-    Ok(metadata)
 }
 
 impl SyncEnvironment for SystemEnvironment<'_> {
