@@ -43,6 +43,13 @@ fn run_on_thread(context: &CommandContext, task: Box<dyn FnOnce(&TaskContext) + 
     let start = CommandFailure::local("cannot start");
     let runtime =
         runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
+    // Before the task begins: a process that inherits an ignored SIGINT, such as a background job of a shell, or process 1
+    // would lose a signal that arrives earlier.
+    let listen = |kind| signal(kind).map_err(CommandFailure::local("cannot listen for signals"));
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?)
+    };
     let (stop, stopped) = watch::channel(false);
     let progress = Arc::new(TaskProgress::default());
     let handle = runtime.handle().clone();
@@ -63,11 +70,6 @@ fn run_on_thread(context: &CommandContext, task: Box<dyn FnOnce(&TaskContext) + 
         })
         .map_err(CommandFailure::local("cannot start a thread"))?;
     let bar = context.shows_progress().then(create_bar);
-    let listen = |kind| signal(kind).map_err(CommandFailure::local("cannot listen for signals"));
-    let (mut interrupt, mut terminate) = {
-        let _inside = runtime.enter();
-        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?)
-    };
     let outcome = runtime.block_on(async {
         let mut tick = tokio::time::interval(Duration::from_millis(80));
         loop {
