@@ -79,8 +79,13 @@ fn sixteen_calls_are_answered_at_a_time_and_a_further_one_is_told_when_to_come_a
     let refused = (1..SLOW_FOLDERS).find_map(|folder| {
         let connections = send_slow_calls(&daemon.address, folder, MAX_CALLS);
         let refused = (0..200).map(|_| ping(&daemon.address)).find(|response| response.status != 200);
-        assert_eq!(read_all(connections), [200; MAX_CALLS], "each of the calls has an answer");
-        refused
+        let statuses = read_all(connections);
+        // One ping at a time is sent, which may arrive before the last call and take its place: the round then shows
+        // nothing.
+        let displaced = statuses.iter().filter(|&&status| status == 503).count();
+        assert!(displaced <= 1, "{statuses:?}");
+        assert_eq!(statuses.iter().filter(|&&status| status == 200).count(), MAX_CALLS - displaced, "{statuses:?}");
+        refused.filter(|_| displaced == 0)
     });
     let refused = refused.expect("a call beyond the bound is refused in one of the rounds");
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{refused:?}");
