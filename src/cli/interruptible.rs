@@ -43,8 +43,8 @@ fn run_on_thread(context: &CommandContext, task: Box<dyn FnOnce(&TaskContext) + 
     let start = CommandFailure::local("cannot start");
     let runtime =
         runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
-    // Before the task begins: a process that inherits an ignored SIGINT, such as a background job of a shell, or process
-    // 1 would lose a signal that arrives earlier.
+    // Before the task begins: a process that inherits an ignored SIGINT, such as a background job of a shell, or
+    // process 1 would lose a signal that arrives earlier.
     let listen = |kind| signal(kind).map_err(CommandFailure::local("cannot listen for signals"));
     let (mut interrupt, mut terminate) = {
         let _inside = runtime.enter();

@@ -115,9 +115,9 @@ pub fn find_lock_holder(path: &Path) -> Option<u32> {
     parse_lock_holder(&std::fs::read_to_string("/proc/locks").ok()?, metadata.dev(), metadata.ino())
 }
 
-/// Finds the holder of an exclusive lock in the kernel's list. Files of two file systems can have the same inode, so the
-/// device counts, too. Btrfs and overlay file systems have a device number (with the major number 0) in the list that
-/// differs from the one of their files: there, only one lock with this inode is taken for it.
+/// Finds the holder of an exclusive lock in the kernel's list. Files of two file systems can have the same inode, so
+/// the device counts, too. Btrfs and overlay file systems have a device number (with the major number 0) in the list
+/// that differs from the one of their files: there, only one lock with this inode is taken for it.
 fn parse_lock_holder(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let holders: Vec<(&str, u32)> = locks
         .lines()

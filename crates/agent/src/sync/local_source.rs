@@ -20,7 +20,8 @@ pub fn check_local_source(sync_settings: &SyncSettings) -> Result<(), SyncError>
     }
 }
 
-/// Reads the metadata of the bundle's file, which the key names. An error if it is missing, a folder, or no regular file.
+/// Reads the metadata of the bundle's file, which the key names. An error if it is missing, a folder, or not a regular
+/// file.
 pub(super) fn bundle_file_metadata(path: &Path, key: &'static str) -> Result<Metadata, SyncError> {
     let missing = |source| SyncError::Missing { path: path.to_owned(), key, source };
     let metadata = std::fs::metadata(path).map_err(missing)?;
