@@ -12,7 +12,8 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustix::process::geteuid;
+use rustix::io::Errno;
+use rustix::process::{Pid, geteuid, test_kill_process};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -51,11 +52,18 @@ impl ControlClient {
         ControlSocketPath::open(store).ok()
     }
 
-    /// Connects to the control socket. It is an error if the listening process belongs to another user than root, the
-    /// owner of the store and the caller.
+    /// Connects to the control socket. It is an error if the listening process has ended, or belongs to another user
+    /// than root, the owner of the store and the caller.
+    ///
+    /// A child of the daemon holds the socket, and the lock of the store, until its `exec` has closed them. If the
+    /// daemon is killed in this time, the socket accepts a connection that no process responds to.
     async fn connect(&self) -> io::Result<UnixStream> {
         let stream = UnixStream::connect(self.socket_path.path()).await?;
-        let peer = stream.peer_cred()?.uid();
+        let credentials = stream.peer_cred()?;
+        if credentials.pid().is_some_and(has_ended) {
+            return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the process that listened there has ended"));
+        }
+        let peer = credentials.uid();
         if [0, self.owner, geteuid().as_raw()].contains(&peer) {
             return Ok(stream);
         }
@@ -85,6 +93,11 @@ impl ControlClient {
         let stream = self.connect().await?;
         with_timeout(exchange(stream, Method::GET, path, Vec::new())).await
     }
+}
+
+/// Returns whether no process has this id. The id of a process that this process cannot see is 0.
+fn has_ended(process_id: i32) -> bool {
+    Pid::from_raw(process_id).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 /// Sends a GET request to an admin listener, if the policy permits a connection to it.

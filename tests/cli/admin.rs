@@ -1,8 +1,11 @@
 //! The routes of the admin listener and of the control socket: status, metrics, health, and the staged version.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::verbs::{host, wait_for_next_check};
 use serde_json::{Value, json};
@@ -415,6 +418,39 @@ fn control_socket_has_mode_0600_and_is_replaced_after_a_crash() {
     host.ok(&["hold"]);
     let _daemon = host.run();
     until("the daemon responds", || host.status()["daemon"].is_object());
+}
+
+/// Listens at `path`, and closes each connection. The listening process, as the kernel names it to clients, has ended.
+#[allow(unsafe_code)] // `pre_exec`
+fn listen_as_an_ended_process(path: &Path) {
+    let listener = UnixListener::bind(path).unwrap();
+    let in_child = listener.try_clone().unwrap();
+    let mut child = Command::new("true");
+    // SAFETY: the closure makes one system call, on a descriptor that is open in the child.
+    unsafe {
+        child.pre_exec(move || Ok(rustix::net::listen(&in_child, 16)?));
+    }
+    assert!(child.status().unwrap().success());
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+}
+
+// Regression: a child of a killed daemon has the daemon's socket and lock until its `exec`. A command took it for the
+// daemon, and failed.
+#[test]
+fn a_command_takes_no_child_of_a_killed_daemon_for_the_daemon() {
+    let host = host();
+    host.sync();
+    listen_as_an_ended_process(&host.path("store/control.sock"));
+    let lock = std::fs::File::open(host.path("store/lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let mut hold = host.command(&["hold"]);
+    let mut hold = hold.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut notice = String::new();
+    BufReader::new(hold.stderr.take().unwrap()).read_line(&mut notice).unwrap();
+    assert!(notice.contains("another docwharf process writes to"), "{notice}");
+    drop(lock);
+    assert!(hold.wait().unwrap().success());
+    assert!(host.status()["hold"].is_object());
 }
 
 #[test]
