@@ -114,7 +114,12 @@ pub fn run_in_own_internet(test: &str, addresses: &[&str], body: impl FnOnce()) 
     if std::env::var_os(INSIDE).is_some() {
         return body();
     }
-    let commands: Vec<String> = addresses.iter().map(|address| format!("ip address add {address} dev lo")).collect();
+    let add = |address: &&str| {
+        // Otherwise an address of IPv6 may not be usable at once.
+        let no_check = if address.contains(':') { " nodad" } else { "" };
+        format!("ip address add {address} dev lo{no_check}")
+    };
+    let commands: Vec<String> = addresses.iter().map(add).collect();
     let name_server = addresses[0].split('/').next().expect("an address");
     run_in_namespace(test, name_server, &commands.join("\n"));
 }
