@@ -99,9 +99,10 @@ type QueuedWrite = Box<dyn FnOnce(Result<&Transaction<'_>, &rusqlite::Error>) ->
 pub struct Database {
     path: PathBuf,
     settings: ConnectionSettings,
+    // Before the writer, because fields are dropped in this order: see `close`.
+    readers: Mutex<Vec<Connection>>,
     writer: SyncSender<QueuedWrite>,
     write_thread: JoinHandle<()>,
-    readers: Mutex<Vec<Connection>>,
 }
 
 impl Database {
@@ -137,8 +138,10 @@ impl Database {
     /// its writing thread, which removes the write-ahead log; the file must not be renamed before that.
     pub fn close(self) {
         let Database { writer, write_thread, readers, .. } = self;
-        drop(writer);
+        // The last connection removes the write-ahead log. If two are closed at the same moment, each finds the other
+        // one open, and neither removes it.
         drop(readers);
+        drop(writer);
         // The thread has panicked if joining fails. Its connection is closed then too.
         let _ = write_thread.join();
     }
