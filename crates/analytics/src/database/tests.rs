@@ -38,6 +38,25 @@ fn block_writer(db: &Database) -> mpsc::Sender<()> {
     release
 }
 
+// Regression: the connections for reading and the one for writing were closed at the same moment. Each found the other
+// one open, and the write-ahead log stayed.
+#[test]
+fn a_database_that_is_closed_has_no_write_ahead_log() {
+    let close_many = || {
+        for round in 0..250 {
+            // In memory if possible: a round then takes no time for a disk.
+            let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+            let db = Database::open(&folder.path().join("origin.db"), MIGRATIONS).unwrap();
+            db.write(|transaction| insert_secret(transaction, "a")).unwrap();
+            assert_eq!(secret_names(&db), ["a"]);
+            db.close();
+            assert!(!folder.path().join("origin.db-wal").exists(), "round {round}");
+        }
+    };
+    // More threads than processors: a closing thread is then interrupted now and then.
+    std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(close_many))));
+}
+
 #[test]
 fn a_failed_write_does_not_roll_back_other_writes_in_the_same_commit() {
     let (_folder, db) = database();
